@@ -1,0 +1,81 @@
+"""What users hand in is checked once, at the door: a `ValueError` names the argument, the rule and the value."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+def tokens(name: str, x: Tensor, legal: Bool[Tensor, "d n"]) -> Int[Tensor, "b d"]:
+    """Return `x` as int64 `[b, d]`, every entry a legal state of its position."""
+    num_positions, num_states = legal.shape
+    if x.dtype not in _INTEGERS:
+        raise ValueError(f"{name} must be an integer tensor, got {x.dtype}")
+    if x.ndim != 2 or x.shape[1] != num_positions:
+        raise ValueError(f"{name} must have shape [batch, {num_positions}], got {list(x.shape)}")
+    x = x.long()
+    if x.numel() == 0:
+        return x
+    low, high = torch.aminmax(x)
+    if low < 0 or high >= num_states:
+        row, position = ((x < 0) | (x >= num_states)).nonzero()[0].tolist()
+        value = int(x[row, position])
+        raise ValueError(f"{name} must lie in [0, {num_states}), got {value} at row {row}, position {position}")
+    if legal.all():
+        return x
+    allowed = legal[torch.arange(num_positions, device=x.device), x]
+    if not allowed.all():
+        row, position = (~allowed).nonzero()[0].tolist()
+        states = int(legal[position].sum())
+        raise ValueError(
+            f"{name} must be one of the {states} states of its position, "
+            f"got {int(x[row, position])} at row {row}, position {position}"
+        )
+    return x
+
+
+def times(name: str, t: Tensor | float, batch: int, device: torch.device) -> Float[Tensor, " b"]:
+    """Return `t` as a float64 tensor `[b]` of values in [0, 1]; one number serves the whole batch."""
+    t = torch.as_tensor(t, dtype=torch.float64, device=device)
+    if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
+        raise ValueError(f"{name} must be one time or one time a row ({batch}), got shape {list(t.shape)}")
+    inside = (t >= 0) & (t <= 1)
+    if not inside.all():
+        raise ValueError(f"{name} must lie in [0, 1], got {t[~inside].flatten()[0].item()}")
+    return t.expand(batch)
+
+
+def distribution(name: str, p: Tensor, shape: tuple[int, ...]) -> Float[Tensor, "*s n"]:
+    """Return `p` if its last axis holds probability vectors that sum to 1 within rounding."""
+    if not p.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point tensor, got {p.dtype}")
+    if tuple(p.shape) != shape:
+        raise ValueError(f"{name} must have shape {list(shape)}, got {list(p.shape)}")
+    if not (p >= 0).all():  # written so that nan fails too
+        worst = p[~(p >= 0)].flatten()[0].item()
+        raise ValueError(f"{name} must hold probabilities, got {worst}")
+    total = p.sum(-1, dtype=torch.float64).flatten()
+    tolerance = 1e-5 if p.dtype.itemsize < 8 else 1e-6
+    off = (total - 1).abs() > tolerance
+    if off.any():
+        row = int(off.nonzero()[0])
+        raise ValueError(f"{name} must sum to 1, got {total[row].item():.8g} in row {row}")
+    return p
+
+
+def rates(name: str, alpha: Tensor) -> Float[Tensor, "*s k"]:
+    """Return `alpha` if it is a floating-point tensor of finite, non-negative rates."""
+    if not alpha.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point tensor, got {alpha.dtype}")
+    bad = ~((alpha >= 0) & alpha.isfinite())
+    if bad.any():
+        raise ValueError(f"{name} must hold finite rates ≥ 0, got {alpha[bad].flatten()[0].item()}")
+    return alpha
+
+
+def choice(name: str, value: str, options: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `options`."""
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
+    return value

@@ -1,0 +1,120 @@
+"""Small numeric routines that are exact where the naive form is not: log space, suffix sums, draws by inverse CDF."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def log1mexp(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """`log(1 - exp(-x))` for `x ≥ 0`, accurate to the last digits at both ends (Mächler 2012).
+
+    At `x = 0` it is `-inf` with gradient zero: a clock that is switched off stays off and poisons nothing.
+
+    >>> log1mexp(torch.tensor([1e-30, 50.0], dtype=torch.float64))
+    tensor([-6.9078e+01, -1.9287e-22], dtype=torch.float64)
+    """
+    off = x == 0
+    safe = torch.where(off, 1.0, x)
+    # each branch is fed a harmless value where the other is used, so that no 0 · inf reaches the gradient
+    small = torch.log(-torch.expm1(-safe.clamp(max=1.0)))
+    large = torch.log1p(-torch.exp(-safe.clamp(min=0.5)))
+    return torch.where(off, -math.inf, torch.where(safe < math.log(2), small, large))
+
+
+def log_x_over_1mexp(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """`log(x / (1 - exp(-x)))` for `x ≥ 0`; it is 0 at `x = 0`.
+
+    >>> log_x_over_1mexp(torch.tensor([0.0, 2.0]))
+    tensor([0.0000, 0.8386])
+    """
+    safe = torch.where(x == 0, 1.0, x)
+    return torch.where(x == 0, 0.0, safe.log() - log1mexp(safe))
+
+
+def suffix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
+    """`Σ_{k>i} x_k`, the entry itself left out; computed by adding only, never as a difference of totals.
+
+    >>> suffix_sum(torch.tensor([1.0, 2.0, 4.0]))
+    tensor([6., 4., 0.])
+    """
+    inclusive = x.flip(-1).cumsum(-1).flip(-1)
+    return torch.nn.functional.pad(inclusive[..., 1:], (0, 1))
+
+
+def prefix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
+    """`Σ_{k<i} x_k`, the entry itself left out.
+
+    >>> prefix_sum(torch.tensor([1.0, 2.0, 4.0]))
+    tensor([0., 1., 3.])
+    """
+    return torch.nn.functional.pad(x.cumsum(-1)[..., :-1], (1, 0))
+
+
+def pick(table: Tensor, index: Int[Tensor, "b d"]) -> Tensor:
+    """`table[b, i, index[b, i]]`, where either leading axis of the table may be 1."""
+    batch, positions = index.shape
+    rows = torch.arange(batch, device=index.device)[:, None] if len(table) > 1 else 0
+    columns = torch.arange(positions, device=index.device) if table.shape[1] > 1 else 0
+    return table[rows, columns, index]
+
+
+def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
+    """`values[..., i, index[i, j]]`; the axis of positions may be 1 on either side."""
+    if len(index) == 1:
+        return values[..., index[0]]
+    shape = torch.broadcast_shapes(values.shape, index.shape)
+    return values.expand(shape).gather(-1, index.expand(shape))
+
+
+def times_log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """`a log(a / b)`, 0 at `a = 0`."""
+    positive = log_a.exp() > 0
+    log_a = torch.where(positive, log_a, 0.0)
+    return torch.where(positive, log_a.exp() * (log_a - torch.where(positive, log_b, 0.0)), 0.0)
+
+
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    """`torch.logaddexp` whose gradient at `(-inf, -inf)` is 0 rather than nan."""
+    nothing = (a == -torch.inf) & (b == -torch.inf)
+    return torch.where(nothing, -torch.inf, torch.logaddexp(a.masked_fill(nothing, 0.0), b))
+
+
+def exponential(
+    shape: tuple[int, ...], *, generator: torch.Generator | None = None, device: torch.device | None = None
+) -> Float[Tensor, "..."]:
+    """Draws from Exp(1) in float64, where an event of chance 1e-12 still happens once in 10¹² draws.
+
+    Float32 uniforms are multiples of 2⁻²⁴ and would turn such an event into one of chance 6e-8 or 0.
+    """
+    return -torch.log1p(-torch.rand(shape, generator=generator, device=device, dtype=torch.float64))
+
+
+def categorical(weights: Float[Tensor, "*s n"], *, generator: torch.Generator | None = None) -> Int[Tensor, "*s"]:
+    """Index drawn in proportion to non-negative `weights`, by inverse CDF in float64.
+
+    Gumbel noise in float32 cannot reach the tails and acts like a lower temperature (arXiv 2409.02908).
+
+    >>> categorical(torch.tensor([0.0, 0.0, 3.0]))
+    tensor(2)
+    """
+    cdf = weights.cumsum(-1, dtype=torch.float64)
+    total = cdf[..., -1:]
+    uniform = torch.rand(total.shape, generator=generator, device=weights.device, dtype=torch.float64)
+    # right=True skips leading zeros (u = 0); the minimum keeps u·total, rounded up to total, on a positive weight
+    last = (cdf < total).sum(-1)
+    return torch.minimum(torch.searchsorted(cdf, uniform * total, right=True).squeeze(-1), last)
+
+
+def stratified_times(
+    count: int, *, generator: torch.Generator | None = None, device: torch.device | None = None
+) -> Float[Tensor, " b"]:
+    """One uniform time in each of `count` equal strata of `(0, 1]`, in random order (float64).
+
+    The estimate of `∫ f(t) dt` stays unbiased and its variance falls from O(1/b) to O(1/b³) for smooth `f`; with one
+    offset common to all strata it would be O(1/b²). The order is random so that a time says nothing about its row.
+    """
+    jitter = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
+    strata = torch.randperm(count, generator=generator, device=device)
+    return (strata + 1 - jitter) / count

@@ -1,0 +1,202 @@
+"""The contract every forward process keeps."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from dmb import checks, numerics
+from dmb.schedules import ClockTime, Schedule
+
+Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
+
+
+def legal_states(state_counts: Int[Tensor, " d"], num_states: int) -> Bool[Tensor, "d n"]:
+    """Which of `num_states` states each position has, when position `i` has the first `state_counts[i]` of them.
+
+    >>> legal_states(torch.tensor([1, 3]), 3)
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
+    if state_counts.ndim != 1 or state_counts.is_floating_point():
+        raise ValueError(f"state_counts must be integers [d], got {state_counts.dtype} {list(state_counts.shape)}")
+    if state_counts.min() < 1 or state_counts.max() > num_states:
+        raise ValueError(f"state_counts must lie in [1, {num_states}], got {state_counts.tolist()}")
+    return torch.arange(num_states) < state_counts[:, None]
+
+
+class ForwardProcess(nn.Module, ABC):
+    """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
+
+    Everything is in tokens and in `t`; how a process orders its states or runs its clocks is its own affair. The dtype
+    and the device of what it returns are those of its parameters and buffers. A time is one number, or one a row.
+    `start` is the time from which a transition is counted, 0 unless given.
+
+    Args:
+        num_positions: `d`, how many tokens an example has.
+        num_states: `n`, the number of states of the position that has most.
+        schedule: how fast the clocks run.
+        legal: which states each position has (`[d, n]`, or `[1, n]`); the others are never entered. All, unless given.
+    """
+
+    legal: Bool[Tensor, "g n"]
+
+    def __init__(
+        self, num_positions: int, num_states: int, schedule: Schedule, legal: Bool[Tensor, "g n"] | None = None
+    ):
+        super().__init__()
+        if num_positions < 1 or num_states < 2:
+            raise ValueError(f"a process needs ≥ 1 position and ≥ 2 states, got {num_positions} and {num_states}")
+        self.num_positions = num_positions
+        self.num_states = num_states
+        self.schedule = schedule
+        if legal is None:
+            legal = torch.ones(1, num_states, dtype=torch.bool)
+        if legal.shape not in ((1, num_states), (num_positions, num_states)):
+            raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
+        self.register_buffer("legal", legal.clone())
+
+    # -- what a process owes ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exit_rates(self) -> Float[Tensor, "g n"]:
+        """The rate, in clock time, at which each state is left; `g` is `d`, or 1 when all positions share it."""
+
+    @abstractmethod
+    def sample(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        """Draw `x_t ~ p_{t|start}(·|x_0)`."""
+
+    @abstractmethod
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        """Rows of the transition matrix: `log p_{t|start}(·|x_0)`."""
+
+    @abstractmethod
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        """Columns of the transition matrix: `log p_{t|start}(x_t|·)`, what `x_t` says about the earlier state."""
+
+    @abstractmethod
+    def log_prob(
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+    ) -> Float[Tensor, "b d"]:
+        """Entries of the transition matrix: `log p_{t|start}(x_t|x_0)`."""
+
+    @abstractmethod
+    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+        """The marginals at one time `t` of a process that starts from the marginals `p_0` (Eq. 5)."""
+
+    @abstractmethod
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        """Forward rates `Q_t[y, x_t]` of the jumps `y -> x_t`, per unit of `t`; 0 at `y = x_t`."""
+
+    @abstractmethod
+    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        """The score that a posterior implies: `log Σ_x π(x|x_t) p_{t|0}(y|x) / p_{t|0}(x_t|x)`.
+
+        It is `-inf` where `rates_into` is 0, since the score is never used there.
+
+        Args:
+            log_mean: `log π(x_0|x_t)` at each position, normalised over the states from which `x_t` can be reached.
+            x_t: noisy tokens.
+            t: their times.
+        """
+
+    @abstractmethod
+    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+        """`KL(p_{1|0}(·|x) || p_T)` for every state `x` of every position (0 for states the position has not).
+
+        `J_Q = Σ_i Σ_x μ_i(x) table[i, x]` exactly, with no batch (Eq. 6).
+        """
+
+    # -- what follows from it -----------------------------------------------------------------------------------------
+
+    def score_entropy(
+        self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        r"""The integrand of `J_score` (Eq. 8), at each position.
+
+        `Σ_{y≠x_t} Q_t[y, x_t] (s_y - r_y + r_y (log r_y - log s_y))`, with `r_y = p_{t|0}(y|x_0) / p_{t|0}(x_t|x_0)`.
+        """
+        log_ratio = self.log_transition(x_0, t) - self.log_prob(x_t, x_0, t)[..., None]
+        rates = self.rates_into(x_t, t)
+        used = rates > 0
+        log_score = torch.where(used, log_score, 0.0)
+        reached = used & (log_ratio.exp() > 0)  # a ratio that underflows weighs nothing, whatever the score
+        log_ratio = torch.where(reached, log_ratio, 0.0)
+        cross = log_ratio.exp() * (log_ratio - log_score - 1)
+        return (rates * (log_score.exp() + torch.where(reached, cross, 0.0))).sum(-1)
+
+    def mean_entropy(
+        self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        """`score_entropy` of the score that the posterior `log_mean` implies."""
+        return self.score_entropy(self.log_score(log_mean, x_t, t), x_t, x_0, t)
+
+    def prior_kl(self, x_0: Int[Tensor, "b d"], p_T: Float[Tensor, "d n"]) -> Float[Tensor, "b d"]:
+        """`KL(p_{1|0}(·|x_0) || p_T)` at each position: the part of `J_Q` that each token pays."""
+        x_0 = self._tokens("x_0", x_0)
+        return self.prior_kl_table(p_T)[self._positions, x_0]
+
+    def step_back(
+        self,
+        log_mean: Float[Tensor, "b d n"],
+        x_t: Int[Tensor, "b d"],
+        t: Time,
+        s: Time,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Int[Tensor, "b d"]:
+        """Exact ancestral step to the earlier time `s`: draw `x_0 ~ π(·|x_t)`, then `x_s ~ p(·|x_0, x_t)`.
+
+        When `π` is the true posterior of a position given all of `x_t`, each position of `x_s` has its exact
+        distribution given `x_t`, whatever the size of the step.
+        """
+        x_0 = numerics.categorical(log_mean.exp(), generator=generator)
+        log_bridge = self.log_transition(x_0, s) + self.log_likelihood(x_t, t, start=s)
+        log_bridge = log_bridge - log_bridge.amax(-1, keepdim=True)
+        return numerics.categorical(log_bridge.exp(), generator=generator)
+
+    def to_dense(self, t: Time, *, start: Time = 0.0) -> Float[Tensor, "d n n"]:
+        """The transition matrix of every position at one time `t`; identity rows for states a position has not."""
+        legal = self.legal.expand(self.num_positions, -1).T
+        states = torch.arange(self.num_states, device=self.device)[:, None]
+        # a position that lacks a state is asked about its state 0 instead, and the answer is thrown away
+        rows = self.log_transition(torch.where(legal, states, 0), t, start=start).exp()
+        identity = torch.eye(self.num_states, dtype=rows.dtype, device=rows.device)
+        return torch.where(legal[..., None], rows, identity[:, None]).transpose(0, 1)
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.exit_rates().dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.legal.device
+
+    @property
+    def _positions(self) -> Int[Tensor, " d"]:
+        return torch.arange(self.num_positions, device=self.device)
+
+    def _tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
+        return checks.tokens(name, x, self.legal.expand(self.num_positions, -1))
+
+    def _distribution(self, name: str, p: Tensor) -> Float[Tensor, "d n"]:
+        p = checks.distribution(name, p, (self.num_positions, self.num_states))
+        return p.to(dtype=self.dtype, device=self.device)
+
+    def _clock(self, t: Time, batch: int, name: str = "t") -> ClockTime:
+        return self.schedule(checks.times(name, t, batch, self.device), self.exit_rates)
+
+    def _elapsed(self, t: Time, start: Time, batch: int) -> Float[Tensor, " b"]:
+        """Clock time between `start` and `t`, subtracted in float64."""
+        end = self._clock(t, batch).sigma_bar
+        if isinstance(start, float) and start == 0.0:
+            return end.to(self.dtype)
+        begin = self._clock(start, batch, "start").sigma_bar
+        if (end < begin).any():
+            raise ValueError("start must not come after t")
+        return (end - begin).to(self.dtype)

@@ -1,0 +1,416 @@
+"""The learned forward process `Q_α = A H A⁻¹` of the Discrete Markov Bridge, in closed form."""
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb import checks, numerics
+from dmb.processes.base import ForwardProcess, Time, legal_states
+from dmb.processes.ordering import check_permutation, invert, ranks_by_frequency
+from dmb.processes.rates import initial_rates, matching_rates
+from dmb.schedules import LogLinear, Schedule
+
+INITS = ("gather", "uniform", "match")
+PARAMETRISATIONS = ("exp", "softplus")
+
+
+class BridgeProcess(ForwardProcess):
+    r"""A chain whose every state is a rank, moved only upwards by one exponential clock a rank.
+
+    In rank space `H[x, y] = a_y` for `y > x`: clock `k` rings at rate `a_k` and lifts whatever lies below to `k`. So
+    `X_t = max(X_0, Z_t)`, where `Z_t` is the highest clock that has rung, and with the cumulative intensities
+    `A_k(t) = ∫_0^t a_k`, `c_x = exp(-Σ_{k>x} A_k)` and `D_y = c_y (1 - exp(-A_y))`
+
+    `p_{t|0}(x|x) = c_x`,  `p_{t|0}(y|x) = D_y` for `y > x`,  0 for `y < x`.
+
+    All matrices `H` commute, so this holds for clocks that vary in time as well; here `A_k(t) = σ̄(t) a_k`.
+
+    Args:
+        alpha: rates `[g, n-1]` in rank order, `alpha[:, k-1]` the rate into rank `k`; `g` is `d`, or 1 for one set of
+            rates that all positions share. A rate of exactly 0 is a clock that is off for good.
+        rank: the permutation `A` as `[h, n]`, token -> rank; `h` is `d` or 1.
+        num_positions: `d`; needed only when both `alpha` and `rank` have one row.
+        schedule: `σ̄(t)`; `LogLinear()` unless given.
+        legal: see `ForwardProcess`; the states a position lacks must have its lowest ranks.
+        mask_token: the token that stands for "masked", if the process has one; always the top rank.
+        parametrisation: `alpha = exp(raw)` or `softplus(raw)`; either keeps rates positive with a gradient that lives.
+
+    >>> process = BridgeProcess(torch.tensor([[0.5, 1.0]]), torch.tensor([[0, 1, 2]]), num_positions=1)
+    >>> process.to_dense(0.5)
+    tensor([[[0.3541, 0.1464, 0.4995],
+             [0.0000, 0.5005, 0.4995],
+             [0.0000, 0.0000, 1.0000]]], grad_fn=<StackBackward0>)
+    """
+
+    rank: Int[Tensor, "h n"]
+    token: Int[Tensor, "h n"]
+
+    def __init__(
+        self,
+        alpha: Float[Tensor, "g k"],
+        rank: Int[Tensor, "h n"],
+        *,
+        num_positions: int | None = None,
+        schedule: Schedule | None = None,
+        legal: Bool[Tensor, "f n"] | None = None,
+        mask_token: int | None = None,
+        parametrisation: str = "exp",
+    ):
+        rank = check_permutation("rank", rank)
+        alpha = checks.rates("alpha", alpha)
+        if alpha.ndim != 2 or alpha.shape[1] != rank.shape[1] - 1:
+            raise ValueError(f"alpha must have shape [positions, {rank.shape[1] - 1}], got {list(alpha.shape)}")
+        rows = {len(alpha), len(rank), 1 if legal is None else len(legal)} - {1}
+        if num_positions is None:
+            num_positions = max(rows, default=1)
+        if rows - {num_positions}:
+            raise ValueError(f"alpha, rank and legal must have {num_positions} rows or 1, got {sorted(rows)}")
+        super().__init__(num_positions, rank.shape[1], schedule or LogLinear(), legal)
+        self.parametrisation = checks.choice("parametrisation", parametrisation, PARAMETRISATIONS)
+        # log 0 = -inf is a fixed point of every optimiser: its gradient is 0
+        self.raw_alpha = nn.Parameter(self._raw(alpha))
+        self.register_buffer("rank", rank.clone())
+        self.register_buffer("token", invert(rank), persistent=False)
+        self.register_load_state_dict_post_hook(_restore_inverse)
+        self.mask_token = mask_token
+
+        illegal_rank = torch.where(self.legal, -1, self.rank).amax(-1, keepdim=True)
+        if (torch.where(self.legal, self.rank, self.num_states) < illegal_rank).any():
+            raise ValueError("rank must place the states that a position lacks below those it has")
+        if mask_token is not None and (self.rank[:, mask_token] != self.num_states - 1).any():
+            raise ValueError(f"mask_token must have the top rank at every position, got token {mask_token}")
+
+    @classmethod
+    def from_marginals(
+        cls,
+        marginals: Float[Tensor, "d m"],
+        *,
+        order: str | Int[Tensor, "h n"] | None = None,
+        init: str = "gather",
+        floor: float = 1e-5,
+        target: Float[Tensor, "d n"] | None = None,
+        tied: bool = False,
+        mask: bool = False,
+        state_counts: Int[Tensor, " d"] | None = None,
+        schedule: Schedule | None = None,
+        parametrisation: str = "exp",
+    ) -> "BridgeProcess":
+        """A process fitted to the data's marginals.
+
+        Args:
+            marginals: the data's distribution over states at each position.
+            order: `ascending` (the paper's, and the default), `descending`, `natural`, or ranks of your own
+                (token -> rank, `[d, n]` or `[1, n]`).
+            init: `gather` sends everything to the top rank at rate 1 and runs all other clocks at `floor`; `uniform`
+                runs all clocks alike, at a total rate of 1; `match` is Theorem 4.2's closed form, the rates (and the
+                order) that carry `marginals` to `target` by `t = 1`.
+            floor: the slow clocks' rate under `gather`. The paper's value for text, 0, switches them off for good.
+            target: what `match` aims at; uniform unless given.
+            tied: one order and one set of rates for all positions, from the pooled marginals.
+            mask: add one more state on top that data never visit. With `init="gather"` and `floor=0` the process is
+                masked diffusion (SEDD-absorb, MDLM, MD4) exactly.
+            state_counts: how many states each position really has; all of them, unless given.
+            schedule: `LogLinear()` unless given.
+            parametrisation: see `BridgeProcess`.
+
+        >>> process = BridgeProcess.from_marginals(torch.tensor([[0.2, 0.5, 0.3]]))
+        >>> process.rank, process.alpha.detach()
+        (tensor([[0, 2, 1]]), tensor([[1.0000e-05, 1.0000e+00]]))
+        """
+        checks.choice("init", init, INITS)
+        if marginals.ndim != 2:
+            raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
+        checks.distribution("marginals", marginals, tuple(marginals.shape))
+        num_positions, num_data_states = marginals.shape
+        legal = None
+        if state_counts is not None:
+            legal = legal_states(state_counts, num_data_states)
+            if len(legal) != num_positions:
+                raise ValueError(f"state_counts must have shape [{num_positions}], got {list(state_counts.shape)}")
+            if marginals[~legal].any():
+                raise ValueError("marginals must be 0 on states beyond state_counts")
+            if tied and not legal.eq(legal[0]).all():
+                raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
+        pooled = marginals.mean(0, keepdim=True) if tied else marginals
+        if legal is not None and tied:
+            legal = legal[:1]
+        if mask:
+            pooled = F.pad(pooled, (0, 1))
+            legal = None if legal is None else F.pad(legal, (0, 1), value=True)
+        everything = torch.ones_like(pooled, dtype=torch.bool) if legal is None else legal
+
+        if init == "match":
+            if order is not None:
+                raise ValueError("init='match' brings its own order; leave order out")
+            if mask:
+                raise ValueError("init='match' cannot be combined with mask: a state without data has no rate to match")
+            alpha, rank = matching_rates(pooled, everything, target)
+        else:
+            if target is not None:
+                raise ValueError("target is read only by init='match'")
+            if isinstance(order, Tensor):
+                rank = order
+            else:
+                rank = ranks_by_frequency(pooled, order or "ascending", everything)
+                if mask:  # on top whatever the order, the rest moved down to make room
+                    rank = rank - (rank > rank[:, -1:]).long()
+                    rank[:, -1] = pooled.shape[1] - 1
+            alpha = initial_rates(init, floor, everything).to(pooled.dtype)
+        process = cls(
+            alpha,
+            rank,
+            num_positions=num_positions,
+            schedule=schedule,
+            legal=legal,
+            mask_token=num_data_states if mask else None,
+            parametrisation=parametrisation,
+        )
+        if init == "match":  # matched over a clock time of 1; the schedule decides how much clock time there is
+            process._run_out_by(alpha)
+        return process
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.raw_alpha.dtype
+
+    # -- rates --------------------------------------------------------------------------------------------------------
+
+    @property
+    def alpha(self) -> Float[Tensor, "d k"]:
+        """Rates in rank order, `alpha[:, k-1]` into rank `k`, one row a position."""
+        return self._clock_rates()[:, 1:].expand(self.num_positions, -1)
+
+    def _clock_rates(self) -> Float[Tensor, "g n"]:
+        """The rate of each rank's clock; rank 0 has none."""
+        raw = self.raw_alpha
+        return F.pad(raw.exp() if self.parametrisation == "exp" else F.softplus(raw), (1, 0))
+
+    def _raw(self, alpha: Float[Tensor, "g k"]) -> Float[Tensor, "g k"]:
+        """The inverse of the parametrisation."""
+        return alpha.log() if self.parametrisation == "exp" else alpha + torch.log(-torch.expm1(-alpha))
+
+    def exit_rates(self) -> Float[Tensor, "g n"]:
+        return self._to_tokens(numerics.suffix_sum(self._clock_rates()))
+
+    # -- the contract -------------------------------------------------------------------------------------------------
+
+    def sample(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        """`max(x_0, Z)` in rank space, `Z` by inverse CDF: O(log n) a token and no `[b, d, n]` tensor."""
+        x_0 = self._tokens("x_0", x_0)
+        elapsed = self._elapsed(t, start, len(x_0))
+        highest = self._highest_clock(elapsed, x_0.shape, generator)
+        return self._token_of(torch.maximum(self._rank_of(x_0), highest))
+
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        x_0 = self._tokens("x_0", x_0)
+        log_c, log_d = self._log_tables(self._elapsed(t, start, len(x_0)))
+        rank, source = self.rank[None], self._rank_of(x_0)[..., None]
+        stay = numerics.pick(log_c, source.squeeze(-1))[..., None]
+        moved = torch.where(rank > source, self._to_tokens(log_d), -torch.inf)
+        return torch.where(rank == source, stay, moved)
+
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        x_t = self._tokens("x_t", x_t)
+        now = self._rank_of(x_t)
+        log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_t)))
+        rank, now = self.rank[None], now[..., None]
+        column = torch.where(rank < now, log_d[..., None], torch.where(rank == now, log_c[..., None], -torch.inf))
+        return torch.where(self.legal, column, -torch.inf)
+
+    def log_prob(
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+    ) -> Float[Tensor, "b d"]:
+        x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
+        now, source = self._rank_of(x_t), self._rank_of(x_0)
+        log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_0)))
+        return torch.where(now > source, log_d, torch.where(now == source, log_c, -torch.inf))
+
+    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+        """`c_y p_y + D_y P_{y-1}`, with `P` the prefix sums of `p_0` in rank order."""
+        p = self._to_ranks(self._distribution("p_0", p_0))
+        log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(t, 0.0, 1)))
+        return self._to_tokens(log_c.exp() * p + log_d.exp() * numerics.prefix_sum(p))
+
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        x_t = self._tokens("x_t", x_t)
+        now = self._rank_of(x_t)
+        sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
+        rate = sigma[:, None] * numerics.pick(self._clock_rates()[None], now)
+        return torch.where((self.rank[None] < now[..., None]) & self.legal, rate[..., None], 0.0)
+
+    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        """`s_y = (c_y π_y + D_y Π_{y-1}) / D_{x_t}` for ranks `y < x_t`, a sum of non-negative terms."""
+        now = self._rank_of(self._tokens("x_t", x_t))
+        elapsed = self._elapsed(t, 0.0, len(x_t))
+        log_f = self._log_reach(self._to_ranks(log_mean), elapsed)
+        _, log_d = self._log_tables_at(now, elapsed)
+        runs = log_d > -torch.inf
+        log_score = self._to_tokens(log_f) - torch.where(runs, log_d, 0.0)[..., None]
+        used = (self.rank[None] < now[..., None]) & self.legal & runs[..., None]
+        return torch.where(used, log_score, -torch.inf)
+
+    def score_entropy(
+        self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        r"""`w [Σ_{y<x_t} s_y - Σ_{x_0≤y<x_t} r_y (1 - log r_y + log s_y)]`, `w = σ(t) a_{x_t}`: one column of rates."""
+        now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
+        elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
+        below, log_q = self._log_mass(now, source, elapsed)
+        _, log_d = self._log_tables_at(now, elapsed)
+        log_ratio = log_q - log_d[..., None]
+        reached = log_ratio.exp() > 0  # a ratio that underflows weighs nothing, whatever the score
+        # -inf replaced before any arithmetic, so that no nan reaches the gradient
+        log_ratio = torch.where(reached, log_ratio, 0.0)
+        log_s = torch.where(below, self._to_ranks(log_score), 0.0)
+        cross = log_ratio.exp() * (1 - log_ratio + log_s)
+        total = torch.where(below, log_s.exp(), 0.0).sum(-1) - torch.where(reached, cross, 0.0).sum(-1)
+        weight = sigma[:, None] * numerics.pick(self._clock_rates()[None], now)
+        return weight * torch.where(weight > 0, total, 0.0)
+
+    def mean_entropy(
+        self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        r"""The same integrand with the score's sum telescoped away.
+
+        `(w / D) F_{x-1}` where nothing moved, `(w / D) [-c_{x-1} π_x + Σ_{x_0≤y<x} q_y log(q_y / f_y)]` where it did,
+        with `x = x_t`, `F_y = c_y Π_y`, `f_y = F_y - F_{y-1}`, `q_{x_0} = c_{x_0}` and `q_y = D_y` above it. The
+        hazard `w / D` tends to a limit as a clock's rate goes to 0, and is computed in a form that has it.
+        """
+        now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
+        elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
+        log_pi = self._to_ranks(log_mean)
+        below, log_q = self._log_mass(now, source, elapsed)
+
+        intensity = elapsed[:, None] * numerics.pick(self._clock_rates()[None], now)
+        log_c, _ = self._log_tables_at(now, elapsed)
+        log_hazard = (sigma / elapsed).log()[:, None] + numerics.log_x_over_1mexp(intensity) - log_c
+        at_or_below = torch.where(
+            now == source, torch.where(below, log_pi.exp(), 0.0).sum(-1), numerics.pick(log_pi, now).exp()
+        )
+        lost = torch.exp(log_hazard + log_c - intensity) * at_or_below  # c_{x-1} = c_x exp(-A_x)
+
+        log_weight = log_q + log_hazard[..., None]
+        reached = log_weight.exp() > 0
+        log_weight, log_q = torch.where(reached, log_weight, 0.0), torch.where(reached, log_q, 0.0)
+        log_f = torch.where(reached, self._log_reach(log_pi, elapsed), 0.0)
+        divergence = torch.where(reached, log_weight.exp() * (log_q - log_f), 0.0).sum(-1)
+        return torch.where(now == source, lost, divergence - lost)
+
+    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+        """`g_x = c_x log(c_x / p_T(x)) + Σ_{y>x} D_y log(D_y / p_T(y))`: one suffix sum."""
+        p_T = torch.where(self.legal, self._distribution("p_T", p_T), 1.0)
+        log_p = self._to_ranks(p_T).log()
+        log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(1.0, 0.0, 1)))
+        stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
+        return torch.where(self.legal, self._to_tokens(stayed + numerics.suffix_sum(moved)), 0.0)
+
+    def step_back(
+        self,
+        log_mean: Float[Tensor, "b d n"],
+        x_t: Int[Tensor, "b d"],
+        t: Time,
+        s: Time,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Int[Tensor, "b d"]:
+        """Two inverse-CDF draws: a source `x_0 ~ π`, and the highest lower clock that rang by `s`.
+
+        From `k = x_t`: stay if the source is `k` itself, or if clock `k` had rung by `s`, which given that it rang by
+        `t` has chance `(1 - exp(-A_k(s))) / (1 - exp(-A_k(t)))`; else `max(x_0, Z_s)` with `Z_s` below `k`.
+        """
+        now = self._rank_of(self._tokens("x_t", x_t))
+        until_t, until_s = self._elapsed(t, 0.0, len(x_t)), self._elapsed(s, 0.0, len(x_t))
+        self._elapsed(t, s, len(x_t))  # s must not come after t
+        source = numerics.categorical(self._to_ranks(log_mean).exp(), generator=generator)
+
+        rate = numerics.pick(self._clock_rates()[None], now).double()
+        rung = torch.expm1(-until_s[:, None] * rate) / torch.expm1(-until_t[:, None] * rate)
+        uniform = torch.rand(now.shape, generator=generator, device=now.device, dtype=torch.float64)
+        stays = (source >= now) | (uniform < rung)
+        earlier = self._highest_clock(until_s, now.shape, generator, below=now)
+        return self._token_of(torch.where(stays, now, torch.maximum(source, earlier)))
+
+    # -- rank space ---------------------------------------------------------------------------------------------------
+
+    def _rank_of(self, x: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        return numerics.pick(self.rank[None], x)
+
+    def _token_of(self, rank: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        return numerics.pick(self.token[None], rank)
+
+    def _to_ranks(self, values: Shaped[Tensor, "*b n"]) -> Shaped[Tensor, "*c n"]:
+        return numerics.permute(values, self.token)
+
+    def _to_tokens(self, values: Shaped[Tensor, "*b n"]) -> Shaped[Tensor, "*c n"]:
+        return numerics.permute(values, self.rank)
+
+    def _log_tables(self, elapsed: Float[Tensor, " b"]) -> tuple[Float[Tensor, "b g n"], Float[Tensor, "b g n"]]:
+        """`log c` and `log D` of every rank: that no higher clock rang, and that this one was the highest to ring."""
+        rates = self._clock_rates()
+        log_c = -elapsed[:, None, None] * numerics.suffix_sum(rates)
+        return log_c, log_c + numerics.log1mexp(elapsed[:, None, None] * rates)
+
+    def _log_tables_at(
+        self, rank: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]:
+        """`_log_tables` looked up at one rank a token, O(1) each."""
+        rates = self._clock_rates()[None]
+        log_c = -elapsed[:, None] * numerics.pick(numerics.suffix_sum(rates), rank)
+        return log_c, log_c + numerics.log1mexp(elapsed[:, None] * numerics.pick(rates, rank))
+
+    def _log_mass(
+        self, now: Int[Tensor, "b d"], source: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]
+    ) -> tuple[Bool[Tensor, "b d n"], Float[Tensor, "b d n"]]:
+        """The ranks below `now` that the position has, and `log q_y` on them: `p_{t|0}(y|x_0)` for `x_0 ≤ y < x_t`."""
+        log_c, log_d = self._log_tables(elapsed)
+        rank = torch.arange(self.num_states, device=now.device)
+        now, source = now[..., None], source[..., None]
+        below = (rank < now) & self._to_ranks(self.legal)
+        stay = numerics.pick(log_c, source.squeeze(-1))[..., None]
+        log_q = torch.where(rank == source, stay, torch.where(rank > source, log_d, -torch.inf))
+        return below, torch.where(below, log_q, -torch.inf)
+
+    def _log_reach(self, log_pi: Float[Tensor, "b d n"], elapsed: Float[Tensor, " b"]) -> Float[Tensor, "b d n"]:
+        """`log f_y`, `f_y = c_y π_y + D_y Π_{y-1}`: the chance to be at `y` when the source is drawn from `π`."""
+        log_c, log_d = self._log_tables(elapsed)
+        prefix = numerics.prefix_sum(
+            log_pi.exp()
+        )  # non-negative terms: no digits are lost, and far faster than in logs
+        log_prefix = torch.where(prefix > 0, prefix.clamp(min=torch.finfo(prefix.dtype).tiny).log(), -torch.inf)
+        return numerics.logaddexp(log_c + log_pi, log_d + log_prefix)
+
+    def _highest_clock(
+        self,
+        elapsed: Float[Tensor, " b"],
+        shape: tuple[int, ...],
+        generator: torch.Generator | None,
+        below: Int[Tensor, "b d"] | None = None,
+    ) -> Int[Tensor, "b d"]:
+        """`Z`, the highest clock to have rung within `elapsed`; if `below` is given, of those of lower rank.
+
+        `P(Z ≤ y) = exp(-elapsed S_y)`, so `Z` is the lowest rank with `S_y ≤ E / elapsed`, `E ~ Exp(1)`; and as `E` has
+        no memory, asking that `Z < k` only shifts it by `elapsed S_{k-1}`.
+        """
+        higher = numerics.suffix_sum(self._clock_rates().detach().double())
+        threshold = numerics.exponential(shape, generator=generator, device=elapsed.device) / elapsed.double()[:, None]
+        if below is not None:
+            threshold = threshold + numerics.pick(higher[None], (below - 1).clamp(min=0))
+        ascending = higher.flip(-1)  # S falls with the rank; searchsorted wants it rising
+        if len(ascending) == 1:
+            found = torch.searchsorted(ascending[0], threshold, right=True)
+        else:
+            found = torch.searchsorted(ascending, threshold.T.contiguous(), right=True).T
+        return self.num_states - found
+
+    def _run_out_by(self, alpha: Float[Tensor, "g k"]) -> None:
+        """Rescale so that the whole of the schedule, not one unit of clock time, applies `alpha`."""
+        total = self._clock(1.0, 1).sigma_bar.to(alpha.dtype)
+        with torch.no_grad():
+            self.raw_alpha.copy_(self._raw(alpha / total))
+
+
+def _restore_inverse(process: BridgeProcess, _: object) -> None:
+    process.token.copy_(invert(process.rank))

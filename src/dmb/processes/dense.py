@@ -1,0 +1,132 @@
+"""Any rate matrix, by matrix exponential: the oracle for tests, and good enough for small studies."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from dmb import numerics
+from dmb.processes.base import ForwardProcess, Time
+from dmb.schedules import LogLinear, Schedule
+
+
+class DenseProcess(ForwardProcess):
+    r"""`p_{t|0} = exp(σ̄(t) Q)` for an arbitrary `Q`, in O(n³) time and O(n²) memory a row of the batch.
+
+    Args:
+        Q: rate matrices `[d, n, n]`, or `[1, n, n]` for one that all positions share. Rows sum to 0.
+        num_positions: `d`; needed only when `Q` has one matrix.
+        schedule: `LogLinear()` unless given.
+        legal: see `ForwardProcess`.
+
+    >>> from dmb import Linear
+    >>> Q = torch.tensor([[[-1.0, 1.0], [2.0, -2.0]]])
+    >>> DenseProcess(Q, schedule=Linear(1.0, 1.0)).to_dense(1.0)
+    tensor([[[0.6833, 0.3167],
+             [0.6335, 0.3665]]], grad_fn=<StackBackward0>)
+    """
+
+    def __init__(
+        self,
+        Q: Float[Tensor, "g n n"],
+        *,
+        num_positions: int | None = None,
+        schedule: Schedule | None = None,
+        legal: Bool[Tensor, "g n"] | None = None,
+    ):
+        if Q.ndim != 3 or Q.shape[1] != Q.shape[2] or not Q.is_floating_point():
+            raise ValueError(f"Q must be a floating-point tensor [d, n, n], got {Q.dtype} {list(Q.shape)}")
+        off_diagonal = Q - torch.diag_embed(Q.diagonal(dim1=1, dim2=2))
+        if not (off_diagonal >= 0).all() or not Q.isfinite().all():
+            raise ValueError(f"Q must have finite rates ≥ 0 off its diagonal, got {off_diagonal.min().item()}")
+        excess = Q.sum(-1).abs() / (Q.abs().amax(-1) + 1)
+        if excess.max() > 1e3 * torch.finfo(Q.dtype).eps:
+            raise ValueError(f"Q must have rows that sum to 0, got a sum of {Q.sum(-1).abs().max().item()}")
+        if num_positions is None:
+            num_positions = len(Q)
+        if len(Q) not in (1, num_positions):
+            raise ValueError(f"Q must hold {num_positions} matrices or 1, got {len(Q)}")
+        super().__init__(num_positions, Q.shape[-1], schedule or LogLinear(), legal)
+        self.Q = nn.Parameter(Q.clone())
+
+    def exit_rates(self) -> Float[Tensor, "g n"]:
+        return -self.Q.diagonal(dim1=1, dim2=2)
+
+    def sample(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        return numerics.categorical(self.log_transition(x_0, t, start=start).detach().exp(), generator=generator)
+
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        x_0 = self._tokens("x_0", x_0)
+        return self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0].log()
+
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        x_t = self._tokens("x_t", x_t)
+        column = self._transition(t, start, len(x_t)).mT[self._rows(x_t), self._positions, x_t].log()
+        return torch.where(self.legal, column, -torch.inf)
+
+    def log_prob(
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+    ) -> Float[Tensor, "b d"]:
+        x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
+        return self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0, x_t].log()
+
+    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+        p_0 = self._distribution("p_0", p_0)
+        return (p_0[:, None] @ self._transition(t, 0.0, 1)[0]).squeeze(1)
+
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        x_t = self._tokens("x_t", x_t)
+        sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
+        columns = self.Q.mT.expand(self.num_positions, -1, -1)[self._positions, x_t]
+        here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
+        return sigma[:, None, None] * columns.masked_fill(here, 0.0)
+
+    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        log_weight = log_mean - self.log_likelihood(x_t, t)
+        # a source that cannot lead to x_t has no weight, whatever the posterior says
+        log_weight = torch.where(log_weight.isnan() | (log_weight == torch.inf), -torch.inf, log_weight)
+        log_kernel = self._transition(t, 0.0, len(x_t)).log()
+        log_score = (log_weight[..., None] + log_kernel).logsumexp(-2)
+        return torch.where(self.rates_into(x_t, t) > 0, log_score, -torch.inf)
+
+    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+        p_T = torch.where(self.legal, self._distribution("p_T", p_T), 1.0)
+        kernel = self._transition(1.0, 0.0, 1)[0]
+        terms = torch.where(kernel > 0, kernel * (kernel.clamp(min=1e-300).log() - p_T.log()[:, None]), 0.0)
+        return torch.where(self.legal, terms.sum(-1), 0.0)
+
+    def _rows(self, x: Int[Tensor, "b d"]) -> Int[Tensor, "b 1"]:
+        return torch.arange(len(x), device=x.device)[:, None]
+
+    def _transition(self, t: Time, start: Time, batch: int) -> Float[Tensor, "b d n n"]:
+        elapsed = self._elapsed(t, start, batch)
+        kernel = rate_exponential(elapsed[:, None, None, None] * self.Q)
+        return kernel.expand(-1, self.num_positions, -1, -1)
+
+
+def rate_exponential(Q: Float[Tensor, "*s n n"]) -> Float[Tensor, "*s n n"]:
+    r"""`exp(Q)` of a rate matrix without a single subtraction, so that tiny entries are as exact as large ones.
+
+    `exp(Q) = (exp(-λ) exp(Q/2^k + λ I))^(2^k)` with `λ` large enough that `Q/2^k + λ I ≥ 0`: a Taylor series of
+    non-negative terms, then squarings of non-negative matrices.
+
+    >>> rate_exponential(torch.tensor([[-1e-9, 1e-9], [0.0, 0.0]], dtype=torch.float64))[0, 1]
+    tensor(1.0000e-09, dtype=torch.float64)
+    """
+    fastest = float(-Q.detach().diagonal(dim1=-2, dim2=-1).min()) if Q.numel() else 0.0
+    squarings = max(0, math.ceil(math.log2(fastest))) if fastest > 0 else 0
+    identity = torch.eye(Q.shape[-1], dtype=Q.dtype, device=Q.device)
+    scaled = Q / 2**squarings
+    shift = -scaled.detach().diagonal(dim1=-2, dim2=-1).amin(-1)[..., None, None]
+    positive = scaled + shift * identity
+    term = total = identity.expand_as(Q)
+    for order in range(1, 25):  # entries of `positive` sum to at most 1 a row: 1/25! is below rounding
+        term = term @ positive / order
+        total = total + term
+    total = total * torch.exp(-shift)
+    for _ in range(squarings):
+        total = total @ total
+    return total

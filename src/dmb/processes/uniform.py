@@ -1,0 +1,113 @@
+"""Uniform noise (SEDD-uniform, multinomial diffusion), for comparison."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dmb.processes.base import ForwardProcess, Time, legal_states
+from dmb.schedules import LogLinear, Schedule
+
+
+class UniformProcess(ForwardProcess):
+    r"""Every state jumps to a uniformly drawn one: `Q = 1 1ᵀ / m - I` on the `m` states of a position.
+
+    With `e = exp(-σ̄(t))` and `u = (1 - e) / m`: `p_{t|0}(y|x) = u + e [y = x]`.
+
+    Args:
+        num_positions: `d`.
+        num_states: `n`, the number of states of the position that has most.
+        schedule: `LogLinear()` unless given.
+        state_counts: how many states each position has; all of them, unless given.
+
+    >>> UniformProcess(1, 2).to_dense(1.0)
+    tensor([[[0.5005, 0.4995],
+             [0.4995, 0.5005]]])
+    """
+
+    rate: Float[Tensor, ""]
+
+    def __init__(
+        self,
+        num_positions: int,
+        num_states: int,
+        *,
+        schedule: Schedule | None = None,
+        state_counts: Int[Tensor, " d"] | None = None,
+    ):
+        legal = None if state_counts is None else legal_states(state_counts, num_states)
+        super().__init__(num_positions, num_states, schedule or LogLinear(), legal)
+        self.register_buffer("rate", torch.ones(()))  # of drawing anew; its dtype is the dtype of everything computed
+
+    @property
+    def stationary(self) -> Float[Tensor, "g n"]:
+        """The uniform distribution that the process forgets its data into."""
+        return self.rate * self.legal / self.legal.sum(-1, keepdim=True)
+
+    def exit_rates(self) -> Float[Tensor, "g n"]:
+        return torch.where(self.legal, 1 - self.stationary, 0.0)
+
+    def sample(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        x_0 = self._tokens("x_0", x_0)
+        changes = -torch.expm1(-self._elapsed(t, start, len(x_0)).double())
+        uniform = torch.rand((2, *x_0.shape), generator=generator, device=x_0.device, dtype=torch.float64)
+        fresh = (uniform[0] * self.legal.sum(-1)).long()
+        return torch.where(uniform[1] < changes[:, None], fresh, x_0)
+
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        return self._log_kernel(self._tokens("x_0", x_0), self._elapsed(t, start, len(x_0)))
+
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        return self._log_kernel(self._tokens("x_t", x_t), self._elapsed(t, start, len(x_t)))  # Q is symmetric
+
+    def log_prob(
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+    ) -> Float[Tensor, "b d"]:
+        x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
+        other, same = self._log_entries(self._elapsed(t, start, len(x_0)))
+        return torch.where(x_t == x_0, same, other)
+
+    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+        p_0 = self._distribution("p_0", p_0)
+        elapsed = self._elapsed(t, 0.0, 1)
+        return torch.exp(-elapsed) * p_0 - torch.expm1(-elapsed) * self.stationary * p_0.sum(-1, keepdim=True)
+
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        x_t = self._tokens("x_t", x_t)
+        sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
+        return (sigma[:, None, None] * self.stationary).masked_fill(self._is(x_t), 0.0)
+
+    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        """`s_y = (1 - π_x) + π_x u / (u + e) + π_y e / u` for `y ≠ x = x_t`."""
+        x_t = self._tokens("x_t", x_t)
+        elapsed = self._elapsed(t, 0.0, len(x_t))
+        log_other, log_same = (entry[..., None] for entry in self._log_entries(elapsed))
+        here = self._is(x_t)
+        log_stayed = log_mean.gather(-1, x_t[..., None])
+        log_moved = log_mean.masked_fill(here, -torch.inf).logsumexp(-1, keepdim=True)
+        # from any other source y and x_t are equally likely; from x_t itself, y is the rarer
+        common = torch.logaddexp(log_moved, log_stayed + log_other - log_same)
+        log_score = torch.logaddexp(common, log_mean - elapsed[:, None, None] - log_other)
+        return torch.where(self.legal, log_score.masked_fill(here, -torch.inf), -torch.inf)
+
+    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+        """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
+        log_p = torch.where(self.legal, self._distribution("p_T", p_T), 1.0).log()
+        log_other, log_same = (entry.mT for entry in self._log_entries(self._elapsed(1.0, 0.0, 1)))
+        other = torch.where(self.legal, log_other.exp() * (log_other - log_p), 0.0)
+        same = log_same.exp() * (log_same - log_p)
+        return torch.where(self.legal, other.sum(-1, keepdim=True) - other + same, 0.0)
+
+    def _is(self, x: Int[Tensor, "b d"]) -> Tensor:
+        return torch.arange(self.num_states, device=x.device) == x[..., None]
+
+    def _log_entries(self, elapsed: Float[Tensor, " b"]) -> tuple[Float[Tensor, "b g"], Float[Tensor, "b g"]]:
+        """`log u` and `log(u + e)`."""
+        share = self.stationary.amax(-1)
+        changed = -torch.expm1(-elapsed)[:, None]
+        return torch.log(changed * share), torch.log(changed * share + torch.exp(-elapsed)[:, None])
+
+    def _log_kernel(self, x: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]) -> Float[Tensor, "b d n"]:
+        other, same = (entry[..., None] for entry in self._log_entries(elapsed))
+        return torch.where(self._is(x), same, torch.where(self.legal, other, -torch.inf))

@@ -1,0 +1,115 @@
+"""The processes that the contract is checked on, each beside its dense rate matrices built by loops."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import dmb
+
+import oracles
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    build: Callable[[], dmb.ForwardProcess]  # float64
+    states: tuple[int, ...] | None = None  # how many states each position has, if not all have as many
+
+    def process(self, dtype=torch.float64):
+        return self.build().to(dtype)
+
+    def rates(self) -> np.ndarray:
+        """`[d, n, n]`, from the parameters that the process shows."""
+        process = self.build()
+        n, positions = process.num_states, range(process.num_positions)
+        if isinstance(process, dmb.BridgeProcess):
+            alpha = process.alpha.detach().numpy()
+            rank = process.rank.expand(process.num_positions, -1).numpy()
+            return np.stack([oracles.bridge_rates(alpha[i], rank[i]) for i in positions])
+        if isinstance(process, dmb.UniformProcess):
+            return np.stack([oracles.uniform_rates(self.states[i] if self.states else n, n) for i in positions])
+        return process.Q.detach().expand(process.num_positions, -1, -1).numpy()
+
+    def legal(self) -> np.ndarray:
+        process = self.build()
+        legal = np.ones((process.num_positions, process.num_states), bool)
+        for i, count in enumerate(self.states or ()):
+            legal[i, count:] = False
+            if getattr(process, "mask_token", None) is not None:
+                legal[i, process.mask_token] = True
+        return legal
+
+    def pairs(self):
+        """Every `(x_0, x_t)` of legal tokens, as two batches in which all positions run through the pairs at once."""
+        legal = self.legal()
+        pairs = [[(a, b) for a in np.flatnonzero(row) for b in np.flatnonzero(row)] for row in legal]
+        size = max(map(len, pairs))
+        grid = np.array([[p[k % len(p)] for p in pairs] for k in range(size)])
+        return torch.tensor(grid[..., 0]), torch.tensor(grid[..., 1])
+
+
+def marginals(d, n, seed=0, states=None):
+    p = torch.rand(d, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) ** 2
+    for i, count in enumerate(states or ()):
+        p[i, count:] = 0
+    return p / p.sum(-1, keepdim=True)
+
+
+def with_rates(process, low, high, seed=1):
+    """Replace the rates of all clocks that run by log-uniform ones."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        raw = process.raw_alpha
+        fresh = torch.rand(raw.shape, generator=generator, dtype=raw.dtype) * (np.log(high) - np.log(low)) + np.log(low)
+        if process.parametrisation == "softplus":
+            fresh = torch.log(torch.expm1(fresh.exp()))
+        raw.copy_(torch.where(raw == -torch.inf, raw, fresh))
+    return process
+
+
+RAGGED = (2, 5, 3)
+
+
+def bridge(low=0.1, high=3.0, d=2, n=5, states=None, **options):
+    counts = torch.tensor(states) if states else None
+    process = dmb.BridgeProcess.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
+    return with_rates(process, low, high)
+
+
+def random_dense():
+    Q = torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    Q = Q - torch.diag_embed(Q.diagonal(dim1=1, dim2=2))
+    return dmb.DenseProcess(Q - torch.diag_embed(Q.sum(-1)))
+
+
+CASES = [
+    Case("bridge ascending", lambda: bridge(init="uniform")),
+    Case("bridge descending", lambda: bridge(order="descending")),
+    Case("bridge natural order", lambda: bridge(order="natural")),
+    Case("bridge with a permutation of one's own", lambda: bridge(order=torch.tensor([[4, 2, 0, 1, 3]]))),
+    Case("bridge tied", lambda: bridge(tied=True)),
+    Case("bridge softplus", lambda: bridge(parametrisation="softplus")),
+    Case("bridge as published", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 5))),
+    Case("bridge in canonical time", lambda: bridge(schedule=dmb.Canonical(marginals(2, 5)))),
+    Case("bridge with wild rates", lambda: bridge(1e-8, 1e4)),
+    Case("bridge with fast rates", lambda: bridge(1.0, 1e4, order="descending")),
+    Case("bridge with slow rates", lambda: bridge(1e-8, 1e-4)),
+    Case("bridge with mask", lambda: bridge(mask=True)),
+    Case("masked diffusion", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 4), mask=True, floor=0.0)),
+    Case("bridge matched to uniform", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 5), init="match")),
+    Case("ragged bridge", lambda: bridge(d=3, states=RAGGED), RAGGED),
+    Case("ragged bridge with mask", lambda: bridge(d=3, states=RAGGED, mask=True), RAGGED),
+    Case("ragged bridge matched to uniform", lambda: bridge_matched_ragged(), RAGGED),
+    Case("uniform", lambda: dmb.UniformProcess(2, 5).double()),
+    Case("ragged uniform", lambda: dmb.UniformProcess(3, 5, state_counts=torch.tensor(RAGGED)).double(), RAGGED),
+    Case("uniform, geometric", lambda: dmb.UniformProcess(2, 5, schedule=dmb.Geometric()).double()),
+    Case("dense", random_dense),
+]
+
+
+def bridge_matched_ragged():
+    return dmb.BridgeProcess.from_marginals(
+        marginals(3, 5, states=RAGGED), init="match", state_counts=torch.tensor(RAGGED)
+    )

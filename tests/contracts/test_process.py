@@ -1,0 +1,287 @@
+"""One suite that every forward process passes, against dense matrices built by loops and exponentiated by scipy."""
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from dmb.processes import ForwardProcess
+
+import oracles
+from contracts.cases import CASES, marginals
+
+TIMES = [1e-12, 1e-6, 0.3, 1.0]
+TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-13}, torch.float32: {"rtol": 5e-5, "atol": 1e-7}}
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_time = pytest.mark.parametrize("t", TIMES)
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+
+
+def clock(process, t):
+    """σ̄ and σ: by hand for LogLinear, otherwise as the schedule (which has tests of its own) says."""
+    if isinstance(process.schedule, dmb.LogLinear):
+        return oracles.loglinear(t)
+    time = process.schedule(torch.tensor([t], dtype=torch.float64), process.exit_rates)
+    return time.sigma_bar.item(), time.sigma.item()
+
+
+def dense_kernels(case, t, start=0.0):
+    process = case.process()
+    elapsed = clock(process, t)[0] - clock(process, start)[0]
+    return np.stack([oracles.transition(Q, elapsed) for Q in case.rates()])
+
+
+def legal_rows(case, matrices):
+    return matrices[case.legal()]
+
+
+@both_dtypes
+@every_time
+@every_case
+def test_transition_rows_equal_the_dense_matrix_exponential(case, t, dtype):
+    rows = case.process(dtype).to_dense(t).detach().numpy()
+    assert rows.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+    np.testing.assert_allclose(legal_rows(case, rows), legal_rows(case, dense_kernels(case, t)), **TOLERANCE[dtype])
+
+
+@every_time
+@every_case
+def test_even_the_smallest_transitions_have_nine_right_digits(case, t):
+    process = case.process()
+    rows = legal_rows(case, process.to_dense(t).detach().numpy())
+    exact = [oracles.transition_to_50_digits(Q, clock(process, t)[0]) for Q in case.rates()]
+    exact = legal_rows(case, np.stack(exact))
+    kept = exact > 1e-290
+    np.testing.assert_allclose(rows[kept], exact[kept], rtol=1e-9)
+
+
+@both_dtypes
+@every_time
+@every_case
+def test_transition_rows_sum_to_one_and_never_enter_a_state_the_position_lacks(case, t, dtype):
+    rows = case.process(dtype).to_dense(t).detach()
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-6
+    assert (rows >= 0).all()
+    torch.testing.assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)), rtol=0, atol=tolerance)
+    legal = torch.tensor(case.legal())
+    assert (rows * legal[..., None] * ~legal[:, None]).sum() == 0
+
+
+@every_case
+def test_transitions_compose(case):
+    process = case.process()
+    two_steps = process.to_dense(0.3) @ process.to_dense(0.9, start=0.3)
+    legal = torch.tensor(case.legal())
+    torch.testing.assert_close(two_steps[legal], process.to_dense(0.9)[legal], rtol=1e-9, atol=1e-13)
+
+
+@both_dtypes
+@every_time
+@every_case
+def test_entries_and_columns_are_those_of_the_dense_matrix(case, t, dtype):
+    process, kernels = case.process(dtype), dense_kernels(case, t)
+    x_0, x_t = case.pairs()
+    positions = np.arange(process.num_positions)
+    entries = process.log_prob(x_t, x_0, t).detach().exp().numpy()
+    np.testing.assert_allclose(entries, kernels[positions, x_0, x_t], **TOLERANCE[dtype])
+    columns = process.log_likelihood(x_t, t).detach().exp().numpy()
+    expected = kernels.transpose(0, 2, 1)[positions, x_t] * case.legal()
+    np.testing.assert_allclose(columns, expected, **TOLERANCE[dtype])
+
+
+@both_dtypes
+@every_time
+@every_case
+def test_rates_into_a_state_are_a_column_of_the_dense_matrix(case, t, dtype):
+    process = case.process(dtype)
+    _, x_t = case.pairs()
+    expected = case.rates().transpose(0, 2, 1)[np.arange(process.num_positions), x_t] * clock(case.process(), t)[1]
+    np.put_along_axis(expected, x_t[..., None].numpy(), 0.0, axis=-1)
+    np.testing.assert_allclose(process.rates_into(x_t, t).detach(), expected * case.legal(), rtol=1e-5)
+
+
+@both_dtypes
+@every_time
+@every_case
+def test_evolve_is_the_row_vector_times_the_dense_matrix(case, t, dtype):
+    process = case.process(dtype)
+    p_0 = torch.tensor(case.legal() * np.random.default_rng(0).random(case.legal().shape))
+    p_0 = p_0 / p_0.sum(-1, keepdim=True)
+    expected = np.einsum("dx,dxy->dy", p_0.numpy(), dense_kernels(case, t))
+    np.testing.assert_allclose(process.evolve(p_0.to(dtype), t).detach(), expected, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("t", [1e-3, 0.3, 1.0])
+@every_case
+def test_samples_have_the_distribution_of_the_transition_rows(case, t):
+    process, kernels = case.process(torch.float32), dense_kernels(case, t)
+    generator = torch.Generator().manual_seed(0)
+    for state in range(process.num_states):
+        legal = case.legal()[:, state]
+        x_0 = torch.where(torch.tensor(legal), state, 0).expand(20_000, -1)
+        x_t = process.sample(x_0, t, generator=generator)
+        for i in np.flatnonzero(legal):
+            counts = torch.bincount(x_t[:, i], minlength=process.num_states)
+            assert oracles.chi_square_p_value(counts, kernels[i, state]) > 1e-5
+
+
+@every_case
+def test_samples_taken_in_two_steps_have_the_distribution_of_one(case):
+    process, kernels = case.process(), dense_kernels(case, 0.8)
+    generator = torch.Generator().manual_seed(1)
+    x_0 = torch.zeros(20_000, process.num_positions, dtype=torch.long)
+    x_s = process.sample(x_0, 0.4, generator=generator)
+    x_t = process.sample(x_s, 0.8, start=0.4, generator=generator)
+    for i in range(process.num_positions):
+        counts = torch.bincount(x_t[:, i], minlength=process.num_states)
+        assert oracles.chi_square_p_value(counts, kernels[i, 0]) > 1e-5
+
+
+@both_dtypes
+@every_case
+def test_prior_kl_equals_brute_force(case, dtype):
+    process, kernels = case.process(dtype), dense_kernels(case, 1.0)
+    p_T = torch.tensor(case.legal() * np.random.default_rng(1).random(case.legal().shape))
+    p_T = p_T / p_T.sum(-1, keepdim=True)
+    x_0, _ = case.pairs()
+    expected = np.zeros(x_0.shape)
+    for row, i in np.ndindex(*x_0.shape):
+        for y, p in enumerate(kernels[i, x_0[row, i]]):
+            expected[row, i] += p * np.log(p / p_T[i, y].item()) if p > 1e-300 else 0
+    tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(process.prior_kl(x_0, p_T.to(dtype)).detach(), expected, **tolerance)
+
+
+@pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+@every_case
+def test_the_true_posterior_implies_the_true_score(case, t):
+    process, kernels, legal = case.process(), dense_kernels(case, t), case.legal()
+    mu = torch.tensor(legal * np.random.default_rng(2).random(legal.shape))
+    mu = mu / mu.sum(-1, keepdim=True)
+    _, x_t = case.pairs()
+    log_mean = (mu.log() + process.log_likelihood(x_t, t)).log_softmax(-1).detach()
+    score = process.log_score(log_mean, x_t, t).detach().exp().numpy()
+    p_t = np.einsum("dx,dxy->dy", mu.numpy(), kernels)
+    used = process.rates_into(x_t, t).detach().numpy() > 0
+    i = np.arange(process.num_positions)
+    likely = p_t[i, x_t] > 1e-9  # below that scipy's own rounding shows
+    expected = p_t[i] / np.where(likely, p_t[i, x_t], 1.0)[..., None]
+    np.testing.assert_allclose(
+        score[used & likely[..., None]], expected[used & likely[..., None]], rtol=1e-7, atol=1e-12
+    )
+    assert (score[~used] == 0).all()
+
+
+@pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+@every_case
+def test_score_entropy_equals_a_loop_over_states(case, t):
+    process, Q = case.process(), case.rates()
+    elapsed, sigma = clock(process, t)
+    x_0, x_t = case.pairs()
+    log_score = torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
+    kernels = dense_kernels(case, t)
+    values = process.score_entropy(log_score, x_t, x_0, t).detach()
+    masked = Q * case.legal()[:, :, None]
+    for row, i in np.ndindex(*x_t.shape):
+        if kernels[i, x_0[row, i], x_t[row, i]] < 1e-9:
+            continue
+        Q_legal = masked[i] * ~np.eye(len(Q[i]), dtype=bool) + np.diag(np.diag(Q[i]))
+        expected = oracles.score_entropy(Q_legal, sigma, elapsed, x_0[row, i], x_t[row, i], log_score[row, i].numpy())
+        assert values[row, i].item() == pytest.approx(expected, rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+@every_case
+def test_closed_forms_of_the_integrand_equal_the_generic_one_with_their_gradients(case, t):
+    process = case.process()
+    x_0, x_t = case.pairs()
+    likeliest = process.log_transition(x_0, t).argmax(-1)
+    x_t = torch.where(process.log_prob(x_t, x_0, t).exp() > 1e-30, x_t, likeliest)
+    logits = torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
+    legal = torch.tensor(case.legal())
+
+    def value_and_gradients(integrand, prepare):
+        process.zero_grad()
+        leaf = logits.clone().requires_grad_()
+        value = integrand(prepare(leaf), x_t, x_0, t)
+        value.sum().backward()
+        return value.detach(), leaf.grad, [p.grad.clone() for p in process.parameters() if p.grad is not None]
+
+    def posterior(leaf):
+        return (leaf + process.log_likelihood(x_t, t)).log_softmax(-1)
+
+    def generic_mean(log_mean, *rest):
+        return ForwardProcess.score_entropy(process, process.log_score(log_mean, *rest[::2]), *rest)
+
+    def generic_score(log_score, *rest):
+        return ForwardProcess.score_entropy(process, log_score, *rest)
+
+    for closed, generic, prepare in [
+        (process.score_entropy, generic_score, lambda leaf: leaf.masked_fill(~legal, -torch.inf)),
+        (process.mean_entropy, generic_mean, posterior),
+    ]:
+        one, other = value_and_gradients(closed, prepare), value_and_gradients(generic, prepare)
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+        assert all(torch.isfinite(g).all() for g in one[2])
+
+
+@pytest.mark.parametrize(("t", "s"), [(1.0, 0.0), (1.0, 0.5), (0.6, 0.5), (0.3, 0.3)])
+@every_case
+def test_a_step_back_follows_bayes_rule_at_any_step_size(case, t, s):
+    process, legal = case.process(torch.float32), case.legal()
+    mu = legal * np.random.default_rng(3).random(legal.shape)
+    if getattr(process, "mask_token", None) is not None:
+        mu[:, process.mask_token] = 0
+    mu = mu / mu.sum(-1, keepdims=True)
+    to_s, s_to_t, to_t = dense_kernels(case, s), dense_kernels(case, t, s), dense_kernels(case, t)
+    generator = torch.Generator().manual_seed(2)
+    for state in range(process.num_states):
+        x_t = torch.where(torch.tensor(legal[:, state]), state, 0)[None]
+        log_mean = torch.tensor(mu).log() + process.log_likelihood(x_t, t).detach()
+        log_mean = log_mean.log_softmax(-1).float().nan_to_num(nan=0.0)
+        x_t, log_mean = x_t.expand(20_000, -1), log_mean.expand(20_000, -1, -1)
+        x_s = process.step_back(log_mean, x_t, t, s, generator=generator)
+        for i in np.flatnonzero(legal[:, state]):
+            p_t = (mu[i] @ to_t[i])[state]
+            if p_t < 1e-6:
+                continue
+            exact = (mu[i] @ to_s[i]) * s_to_t[i, :, state] / p_t
+            counts = torch.bincount(x_s[:, i], minlength=process.num_states)
+            assert oracles.chi_square_p_value(counts, exact / exact.sum()) > 1e-5
+
+
+@every_case
+def test_gradients_of_the_parameters_equal_those_of_a_dense_computation(case):
+    process = case.process()
+    parameters = list(process.parameters())
+    if not parameters:
+        assert isinstance(process, dmb.UniformProcess)
+        return
+    x_0, x_t = case.pairs()
+    p_T = torch.tensor(case.legal() / case.legal().sum(-1, keepdims=True))
+    mu = marginals(*p_T.shape, seed=5) * p_T
+    mu = mu / mu.sum(-1, keepdim=True)
+    weights = torch.randn(x_0.shape, generator=torch.Generator().manual_seed(0)).double()
+    elapsed = clock(process, 0.3)[0], clock(process, 1.0)[0]
+    reachable = process.log_prob(x_t, x_0, 0.3).exp() > 1e-30
+
+    def functional(prob, evolved, prior):
+        smooth = (evolved * torch.arange(evolved.shape[-1])).sum() + (mu * prior).sum()
+        return smooth + (weights * prob)[reachable].sum()
+
+    ours = functional(process.log_prob(x_t, x_0, 0.3).exp(), process.evolve(mu, 0.3), process.prior_kl_table(p_T))
+    if isinstance(process, dmb.BridgeProcess):
+        rank = process.rank.expand(process.num_positions, -1)
+        rates = torch.nn.functional.pad(process.alpha, (1, 0)).gather(-1, rank)
+        Q = torch.where(rank[:, None, :] > rank[:, :, None], rates[:, None, :], 0.0)
+        Q = Q - torch.diag_embed(Q.sum(-1))
+    else:
+        Q = process.Q
+    early, late = (torch.linalg.matrix_exp(time * Q) for time in elapsed)
+    i = torch.arange(process.num_positions)
+    ratio = torch.where(late > 1e-300, late / p_T.clamp(min=1e-300)[:, None], 1.0)
+    prior = torch.where(torch.tensor(case.legal()), (late * ratio.log()).sum(-1), 0.0)
+    dense = functional(early[i, x_0, x_t], torch.einsum("dx,dxy->dy", mu, early), prior)
+    for mine, theirs in zip(torch.autograd.grad(ours, parameters), torch.autograd.grad(dense, parameters), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)

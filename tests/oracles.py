@@ -1,0 +1,75 @@
+"""Independent code that the tests compare with: loops, scipy and mpmath, nothing of dmb."""
+
+import mpmath
+import numpy as np
+import scipy.linalg
+import scipy.stats
+
+
+def bridge_rates(alpha, rank):
+    """Q of one position: rank r > rank of x is entered from x at rate alpha[r - 1]."""
+    n = len(rank)
+    Q = np.zeros((n, n))
+    for x in range(n):
+        for y in range(n):
+            if rank[y] > rank[x]:
+                Q[x, y] = alpha[rank[y] - 1]
+        Q[x, x] = -Q[x].sum()
+    return Q
+
+
+def uniform_rates(states, n):
+    Q = np.zeros((n, n))
+    Q[:states, :states] = 1 / states
+    Q[range(states), range(states)] -= 1
+    return Q
+
+
+def loglinear(t, survival=1e-3):
+    return float(-np.log1p(-(1 - survival) * t)), float((1 - survival) / (1 - (1 - survival) * t))
+
+
+def transition(Q, elapsed):
+    return scipy.linalg.expm(elapsed * Q)
+
+
+def transition_to_50_digits(Q, elapsed):
+    with mpmath.workdps(50):
+        return np.array(mpmath.expm(mpmath.matrix(Q.tolist()) * mpmath.mpf(elapsed)).tolist(), dtype=float)
+
+
+def chi_square_p_value(counts, probabilities):
+    """P-value of the counts, rare outcomes pooled so that every expected count is at least 5."""
+    counts = np.asarray(counts, float)
+    expected = np.asarray(probabilities, float) * counts.sum()
+    assert counts[expected < 1e-12].sum() == 0, "an impossible outcome was drawn"
+    order = np.argsort(expected)
+    counts, expected = counts[order], expected[order]
+    pooled_counts, pooled_expected = [0.0], [0.0]
+    for c, e in zip(counts, expected, strict=True):
+        if pooled_expected[-1] >= 5:
+            pooled_counts.append(0.0)
+            pooled_expected.append(0.0)
+        pooled_counts[-1] += c
+        pooled_expected[-1] += e
+    if len(pooled_counts) > 1 and pooled_expected[-1] < 5:
+        last_c, last_e = pooled_counts.pop(), pooled_expected.pop()
+        pooled_counts[-1] += last_c
+        pooled_expected[-1] += last_e
+    if len(pooled_counts) == 1:
+        return 1.0
+    pooled_expected = np.array(pooled_expected) * np.sum(pooled_counts) / np.sum(pooled_expected)
+    return scipy.stats.chisquare(pooled_counts, pooled_expected).pvalue
+
+
+def score_entropy(Q, sigma, elapsed, x_0, x_t, log_score):
+    """The integrand of J_score (Eq. 8) at one position, by a loop over y."""
+    P = transition(Q, elapsed)
+    total = 0.0
+    for y in range(len(Q)):
+        if y == x_t or Q[y, x_t] == 0:
+            continue
+        ratio = P[x_0, y] / P[x_0, x_t]
+        score = np.exp(log_score[y])
+        total += sigma * Q[y, x_t] * (score - ratio + (ratio * (np.log(ratio) - log_score[y]) if ratio > 0 else 0))
+    return total

@@ -1,0 +1,160 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+
+MU = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]], dtype=torch.float64)
+
+
+def test_only_the_mask_clock_running_is_absorbing_diffusion():
+    """Against the formulas of SEDD-absorb and MDLM: stay with 1 - t', else mask; loss weight 1/t' on masked tokens."""
+    process = dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0)
+    mask, n = 3, 4
+    assert process.mask_token == mask
+    for t in (1e-6, 0.3, 1.0):
+        masked = 0.999 * t
+        expected = torch.eye(n).double() * (1 - masked)
+        expected[:, mask] += masked
+        torch.testing.assert_close(process.to_dense(t), expected.expand(2, -1, -1), rtol=1e-12, atol=1e-15)
+
+        x_0, x_t = torch.tensor([[0, 1], [2, 2]]), torch.tensor([[mask, 1], [mask, mask]])
+        logits = torch.randn(2, 2, n, generator=torch.Generator().manual_seed(0)).double()
+        logits[..., mask] = -torch.inf  # data are never the mask
+        log_mean = torch.where((x_t == mask)[..., None], logits.log_softmax(-1), -torch.inf)
+        log_mean[0, 1, 1] = 0.0  # what is not masked is known
+        # score of a masked token: p(x_0) (1 - t') / t'
+        score = process.log_score(log_mean, x_t, t).exp()
+        torch.testing.assert_close(score[1, :, :mask], log_mean[1, :, :mask].exp() * (1 - masked) / masked)
+        # negative cross-entropy weighted by α'/(1-α) = 0.999 / t' on masked tokens, nothing elsewhere
+        cross_entropy = -log_mean.gather(-1, x_0[..., None]).squeeze(-1)
+        expected_loss = torch.where(x_t == mask, 0.999 / masked * cross_entropy, 0.0)
+        torch.testing.assert_close(process.mean_entropy(log_mean, x_t, x_0, t), expected_loss, rtol=1e-9, atol=1e-12)
+
+
+def test_only_the_top_clock_running_is_absorption_into_the_top_state():
+    process = dmb.BridgeProcess.from_marginals(MU, floor=0.0)
+    kernel = process.to_dense(0.7)
+    for position, top in enumerate([0, 1]):
+        expected = torch.eye(3).double() * (1 - 0.6993)
+        expected[:, top] += 0.6993
+        torch.testing.assert_close(kernel[position], expected)
+
+
+@pytest.mark.parametrize(
+    ("order", "first", "second"),
+    [("ascending", [2, 0, 1], [0, 2, 1]), ("descending", [0, 2, 1], [2, 0, 1]), ("natural", [0, 1, 2], [0, 1, 2])],
+)
+def test_orders(order, first, second):
+    assert dmb.BridgeProcess.from_marginals(MU, order=order).rank.tolist() == [first, second]
+    # the mask goes on top of any order
+    assert dmb.BridgeProcess.from_marginals(MU, order=order, mask=True).rank.tolist() == [[*first, 3], [*second, 3]]
+
+
+def test_tied_positions_share_the_order_and_rates_of_the_pooled_marginals():
+    process = dmb.BridgeProcess.from_marginals(MU, tied=True)
+    assert process.rank.tolist() == [[0, 2, 1]]  # pooled marginals: 0.3, 0.4, 0.3
+    assert process.raw_alpha.shape == (1, 2)
+    assert process.alpha.shape == (2, 2)
+
+
+def test_states_a_position_lacks_get_its_lowest_ranks_and_no_clock():
+    mu = torch.tensor([[0.3, 0.7, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    process = dmb.BridgeProcess.from_marginals(mu, state_counts=torch.tensor([2, 4]), init="uniform")
+    assert process.rank.tolist() == [[2, 3, 0, 1], [0, 1, 2, 3]]
+    torch.testing.assert_close(process.alpha, torch.tensor([[0, 0, 1.0], [1 / 3, 1 / 3, 1 / 3]]))
+
+
+def test_a_clock_of_rate_zero_stays_off_under_any_optimiser():
+    process = dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0)
+    for optimiser in (torch.optim.AdamW(process.parameters(), lr=0.1), torch.optim.SGD(process.parameters(), lr=0.1)):
+        optimiser.zero_grad()
+        p_T = torch.full((2, 4), 0.25, dtype=torch.float64)
+        process.prior_kl_table(p_T).sum().backward()
+        optimiser.step()
+    assert (process.alpha[:, :-1] == 0).all()
+    assert (process.alpha[:, -1] != 1).all()
+
+
+@pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
+def test_both_parametrisations_start_at_the_same_rates(parametrisation):
+    alpha = torch.tensor([[1e-6, 0.0, 1e-2, 30.0]], dtype=torch.float64)
+    process = dmb.BridgeProcess(alpha, torch.arange(5)[None], parametrisation=parametrisation)
+    torch.testing.assert_close(process.alpha.detach(), alpha, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("low", [1e-8, 1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("t", [1e-12, 1e-6, 0.3, 1.0])
+def test_the_integrand_in_float32_equals_float64_at_extreme_rates_and_times(low, t):
+    generator = torch.Generator().manual_seed(0)
+    alpha = low * torch.rand(1, 26, generator=generator, dtype=torch.float64)
+    process = dmb.BridgeProcess(alpha, torch.randperm(27, generator=generator)[None], num_positions=64)
+    x_0 = torch.randint(27, (64, 64), generator=generator)
+    x_t = process.sample(x_0, t, generator=generator)
+    logits = torch.randn(64, 64, 27, generator=generator, dtype=torch.float64)
+
+    def integrands(process, logits):
+        logits = logits.detach().requires_grad_()
+        log_mean = (logits + process.log_likelihood(x_t, t)).log_softmax(-1)
+        mean, score = process.mean_entropy(log_mean, x_t, x_0, t), process.score_entropy(logits, x_t, x_0, t)
+        return [mean, score, *torch.autograd.grad(mean.sum(), logits)]
+
+    exact = [value.detach() for value in integrands(process, logits)]
+    single = [value.detach() for value in integrands(process.float(), logits.float())]
+    for value, reference in zip(single, exact, strict=True):
+        assert value.dtype == torch.float32
+        scale = reference.abs().amax() * 1e-6
+        torch.testing.assert_close(value.double(), reference, rtol=3e-5, atol=max(scale.item(), 1e-30))
+
+
+def test_nothing_moves_at_time_zero():
+    process = dmb.BridgeProcess.from_marginals(MU, init="uniform")
+    x_0 = torch.tensor([[0, 1], [2, 2]])
+    assert torch.equal(process.sample(x_0, 0.0), x_0)
+    torch.testing.assert_close(process.to_dense(0.0), torch.eye(3).double().expand(2, -1, -1))
+
+
+def test_each_row_has_its_own_time():
+    process = dmb.BridgeProcess.from_marginals(MU, init="uniform")
+    x_0, t = torch.tensor([[0, 1], [0, 1]]), torch.tensor([0.1, 0.9])
+    rows = process.log_transition(x_0, t)
+    for row, time in enumerate([0.1, 0.9]):
+        torch.testing.assert_close(rows[row], process.log_transition(x_0, time)[row], rtol=1e-7, atol=0)
+
+
+def test_moving_a_process_to_another_dtype_moves_all_it_returns():
+    process = dmb.BridgeProcess.from_marginals(MU, schedule=dmb.Canonical(MU)).float()
+    x = torch.tensor([[0, 1]])
+    assert process.log_transition(x, 0.5).dtype == torch.float32
+    assert process.evolve(MU, 0.5).dtype == torch.float32
+
+
+def test_state_dict_restores_rates_and_order():
+    process = dmb.BridgeProcess.from_marginals(MU, init="uniform")
+    other = dmb.BridgeProcess.from_marginals(MU.flip(0), init="gather")
+    other.load_state_dict(process.state_dict())
+    x = torch.tensor([[0, 1], [2, 2]])
+    torch.testing.assert_close(other.log_transition(x, 0.5), process.log_transition(x, 0.5))
+    assert torch.equal(
+        other.sample(x, 0.9, generator=torch.Generator().manual_seed(0)),
+        process.sample(x, 0.9, generator=torch.Generator().manual_seed(0)),
+    )
+
+
+def test_learning_the_matrix_on_the_prior_term_lowers_it():
+    process = dmb.BridgeProcess.from_marginals(MU, init="uniform")
+    with torch.no_grad():
+        process.raw_alpha.sub_(3)
+    optimiser = torch.optim.Adam(process.parameters(), lr=0.1)
+    values = []
+    for _ in range(50):
+        loss = (MU * process.prior_kl_table(process.evolve(MU, 1.0))).sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        values.append(loss.item())
+    assert values[-1] < values[0] / 10
+    assert math.isfinite(values[-1])
+    assert np.diff(values).max() < 0

@@ -1,0 +1,107 @@
+"""Every mistake of a user's is a ValueError that names the argument, the rule and the value."""
+
+import jaxtyping
+import pytest
+import torch
+
+import dmb
+from dmb import theory
+
+MU = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]])
+PROCESS = dmb.BridgeProcess.from_marginals(MU)
+RAGGED = dmb.BridgeProcess.from_marginals(
+    torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3]]), state_counts=torch.tensor([2, 3])
+)
+X = torch.tensor([[0, 1], [2, 2]])
+
+
+@pytest.fixture(autouse=True)
+def _no_type_checks():
+    """The shape checks of the test suite would speak first; a user does not have them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PROCESS.sample(X + 29, 0.5), r"x_0 must lie in \[0, 3\), got 29 at row 0, position 0"),
+        (lambda: PROCESS.sample(-X, 0.5), r"x_0 must lie in \[0, 3\), got -1 at row 0, position 1"),
+        (lambda: PROCESS.sample(X.float(), 0.5), r"x_0 must be an integer tensor, got torch.float32"),
+        (lambda: PROCESS.sample(X[0], 0.5), r"x_0 must have shape \[batch, 2\], got \[2\]"),
+        (lambda: PROCESS.sample(X[:, :1], 0.5), r"x_0 must have shape \[batch, 2\], got \[2, 1\]"),
+        (lambda: RAGGED.sample(X, 0.5), r"one of the 2 states of its position, got 2 at row 1, position 0"),
+        (lambda: PROCESS.sample(X, 1.5), r"t must lie in \[0, 1\], got 1.5"),
+        (lambda: PROCESS.sample(X, -0.1), r"t must lie in \[0, 1\], got -0.1"),
+        (lambda: PROCESS.sample(X, float("nan")), r"t must lie in \[0, 1\], got nan"),
+        (lambda: PROCESS.sample(X, torch.rand(3)), r"t must be one time or one time a row \(2\), got shape \[3\]"),
+        (lambda: PROCESS.sample(X, 0.2, start=0.5), r"start must not come after t"),
+        (lambda: PROCESS.log_prob(X + 3, X, 0.5), r"x_t must lie in \[0, 3\), got 3"),
+        (lambda: PROCESS.evolve(2 * MU, 0.5), r"p_0 must sum to 1, got 2 in row 0"),
+        (lambda: PROCESS.evolve(-MU, 0.5), r"p_0 must hold probabilities, got -0.5"),
+        (lambda: PROCESS.evolve(MU[:1], 0.5), r"p_0 must have shape \[2, 3\], got \[1, 3\]"),
+        (lambda: PROCESS.evolve(X, 0.5), r"p_0 must be a floating-point tensor, got torch.int64"),
+        (lambda: PROCESS.prior_kl(X, MU * float("nan")), r"p_T must hold probabilities, got nan"),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU[0]),
+            r"marginals must have shape \[positions, states\], got \[3\]",
+        ),
+        (lambda: dmb.BridgeProcess.from_marginals(MU + 0.1), r"marginals must sum to 1, got 1.3 in row 0"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, order="up"), r"order must be one of ascending, .* got 'up'"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, init="zero"), r"init must be one of gather, .* got 'zero'"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, parametrisation="relu"), r"parametrisation must be one of exp"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, floor=-1.0), r"floor must be a finite rate ≥ 0, got -1.0"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, order=X[:, [0, 0, 1]]), r"rank must hold a permutation of 0 … 2"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", mask=True), r"cannot be combined with mask"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", order="natural"), r"brings its own order"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, target=MU), r"target is read only by init='match'"),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 3])),
+            r"must be 0 on states beyond",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 4])),
+            r"lie in \[1, 3\], got \[2, 4\]",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([3])),
+            r"must have shape \[2\], got \[1\]",
+        ),
+        (lambda: dmb.BridgeProcess(torch.tensor([[1.0, -2.0]]), X[:1, [0, 1, 0]]), r"rank must hold a permutation"),
+        (lambda: dmb.BridgeProcess(torch.tensor([[1.0, -2.0]]), torch.tensor([[0, 1, 2]])), r"rates ≥ 0, got -2.0"),
+        (
+            lambda: dmb.BridgeProcess(torch.tensor([[1.0]]), torch.tensor([[0, 1, 2]])),
+            r"alpha must have shape \[positions, 2\]",
+        ),
+        (
+            lambda: dmb.BridgeProcess(torch.ones(3, 2), torch.arange(3).repeat(2, 1)),
+            r"must have 3 rows or 1, got \[2, 3\]",
+        ),
+        (
+            lambda: dmb.BridgeProcess(
+                torch.ones(1, 2), torch.tensor([[2, 0, 1]]), legal=torch.tensor([[False, True, True]])
+            ),
+            r"rank must place the states that a position lacks below",
+        ),
+        (
+            lambda: dmb.BridgeProcess(torch.ones(1, 2), torch.arange(3)[None], mask_token=0),
+            r"mask_token must have the top rank",
+        ),
+        (lambda: dmb.UniformProcess(0, 3), r"≥ 1 position and ≥ 2 states, got 0 and 3"),
+        (
+            lambda: dmb.UniformProcess(2, 3, state_counts=torch.tensor([1.0, 2.0])),
+            r"state_counts must be integers \[d\]",
+        ),
+        (lambda: dmb.DenseProcess(torch.eye(2)[None]), r"Q must have rows that sum to 0, got a sum of 1"),
+        (lambda: dmb.DenseProcess(torch.tensor([[[1.0, -1.0], [0, 0]]])), r"rates ≥ 0 off its diagonal, got -1"),
+        (lambda: dmb.DenseProcess(torch.zeros(3, 2, 2), num_positions=2), r"Q must hold 2 matrices or 1, got 3"),
+        (lambda: dmb.DenseProcess(torch.zeros(2, 2)), r"Q must be a floating-point tensor \[d, n, n\]"),
+        (lambda: theory.accessibility(MU[0], MU[0, :2]), r"vectors of one length ≥ 2, got \[3\] and \[2\]"),
+        (lambda: theory.joint_marginal(torch.ones(9) / 9, PROCESS, 0.5), r"mu must have shape \[3, 3\], got \[9\]"),
+        (lambda: list(theory.exact_bridge(MU[0], PROCESS, MU[0])), r"one position, got a process of 2"),
+    ],
+)
+def test_a_mistake_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dmb
+
+RATES = torch.tensor([[0.5, 2.0, 0.0, 30.0]], dtype=torch.float64)
+MU = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
+SCHEDULES = [
+    dmb.LogLinear(),
+    dmb.LogLinear(1e-5),
+    dmb.Geometric(),
+    dmb.Linear(),
+    dmb.Linear(2.0, 2.0),
+    dmb.Canonical(MU),
+]
+
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+
+
+def clock(schedule, t):
+    return schedule(torch.as_tensor(t, dtype=torch.float64).reshape(-1), lambda: RATES)
+
+
+@every_schedule
+def test_clock_time_starts_at_exactly_zero_and_increases(schedule):
+    sigma_bar = clock(schedule, torch.linspace(0, 1, 1001)).sigma_bar
+    assert sigma_bar[0] == 0
+    assert (sigma_bar.diff() > 0).all()
+    assert sigma_bar.isfinite().all()
+
+
+@every_schedule
+@pytest.mark.parametrize("t", [1e-9, 1e-3, 0.5, 1.0])
+def test_clock_time_is_the_integral_of_the_speed(schedule, t):
+    integral, _ = scipy.integrate.quad(
+        lambda s: clock(schedule, s).sigma.item(), 0, t, epsabs=0, epsrel=1e-11, limit=200
+    )
+    assert clock(schedule, t).sigma_bar.item() == pytest.approx(integral, rel=1e-9)
+
+
+def test_loglinear_makes_the_chance_of_change_linear_in_time():
+    t = torch.linspace(0, 1, 11, dtype=torch.float64)
+    torch.testing.assert_close(-torch.expm1(-clock(dmb.LogLinear(0.01), t).sigma_bar), 0.99 * t)
+
+
+@given(
+    rates=st.lists(st.floats(1e-8, 1e4), min_size=1, max_size=12),
+    weights=st.lists(st.floats(1e-6, 1.0), min_size=12, max_size=12),
+    t=st.floats(1e-12, 1.0),
+    still=st.booleans(),
+)
+def test_canonical_time_is_the_fraction_of_changeable_tokens_that_have_changed(rates, weights, t, still):
+    rates = np.array(rates + ([0.0] if still else []))
+    mu = np.array((weights * 2)[: len(rates)])
+    mu = mu / mu.sum()
+    schedule = dmb.Canonical(torch.tensor(mu)[None])
+    clock_time = schedule(torch.tensor([t], dtype=torch.float64), lambda: torch.tensor(rates)[None])
+    u, speed = clock_time.sigma_bar.item(), clock_time.sigma.item()
+    leaves = rates > 0
+    mass = mu[leaves].sum()
+    changed = (mu[leaves] * -np.expm1(-u * rates[leaves])).sum() / mass
+    assert changed == pytest.approx((1 - 1e-3) * t, rel=1e-10)
+    # the speed against an implicit derivative taken by scipy
+    target = (1 - 1e-3) * t
+    if 1e-6 < t < 0.999:
+        solve = lambda x: scipy.optimize.brentq(  # noqa: E731
+            lambda log_u: (mu[leaves] * -np.expm1(-np.exp(log_u) * rates[leaves])).sum() / mass - x,
+            np.log(1e-16), np.log(1e12), xtol=1e-14, rtol=8.9e-16,
+        )  # fmt: skip
+        assert u == pytest.approx(np.exp(solve(target)), rel=1e-6)
+    density = (mu[leaves] * rates[leaves] * np.exp(-u * rates[leaves])).sum() / mass
+    assert speed == pytest.approx((1 - 1e-3) / density, rel=1e-9)
+
+
+def test_canonical_time_is_loglinear_when_every_state_leaves_at_one_rate():
+    t = torch.tensor([0.0, 1e-9, 0.2, 0.9, 1.0], dtype=torch.float64)
+    gather = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
+    canonical, loglinear = dmb.Canonical(MU)(t, lambda: gather), dmb.LogLinear()(t)
+    torch.testing.assert_close(canonical.sigma_bar, loglinear.sigma_bar, rtol=1e-12, atol=0)
+    torch.testing.assert_close(canonical.sigma, loglinear.sigma, rtol=1e-12, atol=0)
+
+
+def test_canonical_time_does_not_see_the_common_speed_of_the_clocks():
+    t = torch.linspace(0, 1, 9, dtype=torch.float64)
+    schedule = dmb.Canonical(MU)
+    slow, fast = schedule(t, lambda: RATES), schedule(t, lambda: 1e5 * RATES)
+    torch.testing.assert_close(slow.sigma_bar, 1e5 * fast.sigma_bar, rtol=1e-11, atol=0)
+
+
+def test_canonical_time_pools_all_positions():
+    one = torch.tensor([[0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
+    rates = torch.tensor([[1.0, 0.0], [9.0, 0.0]], dtype=torch.float64)
+    u = dmb.Canonical(one)(torch.tensor([0.5], dtype=torch.float64), lambda: rates).sigma_bar
+    assert (torch.exp(-u) + torch.exp(-9 * u)).item() / 2 == pytest.approx(1 - 0.999 * 0.5, rel=1e-12)
+
+
+def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
+    schedule = dmb.Canonical(MU)
+    before = clock(schedule, 0.3).sigma_bar
+    assert clock(schedule.float(), 0.3).sigma_bar == before
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: dmb.LogLinear(0.0), "survival must lie strictly between 0 and 1, got 0.0"),
+        (lambda: dmb.Geometric(2.0, 1.0), "0 < low < high, got low=2.0, high=1.0"),
+        (lambda: dmb.Linear(-1.0, 1.0), "start ≥ 0 and end > 0, got start=-1.0"),
+        (lambda: dmb.Canonical(torch.tensor([[0.5, 0.6]])), "marginals must sum to 1, got 1.1 in row 0"),
+        (lambda: dmb.Canonical(MU)(torch.zeros(1)), "exit_rates must be given"),
+        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda: torch.zeros(1, 4)), "every rate is 0"),
+        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda: torch.ones(1, 5)), "must cover the 5 states"),
+    ],
+)
+def test_a_schedule_refuses_what_it_cannot_run_on(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
