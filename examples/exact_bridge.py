@@ -34,9 +34,8 @@ def main() -> None:
         process = dmb.BridgeProcess(alpha, rank)
         trace = list(theory.exact_bridge(mu, process, random_distribution(), cycles=CYCLES, matrix_steps=3))
         rises = sum(late.kl > early.kl + 1e-15 for early, late in pairwise(trace))
-        print(
-            f"start {start}: KL(μ || p_0) {trace[0].kl:.4f} -> {trace[-1].kl:.1e} nats in {CYCLES} cycles; rises: {rises}"
-        )
+        fall = f"{trace[0].kl:.4f} -> {trace[-1].kl:.1e}"
+        print(f"start {start}: KL(μ || p_0) {fall} nats in {CYCLES} cycles; rises: {rises}")
         left.semilogy([c.cycle for c in trace], [c.kl for c in trace], marker="o", markersize=3)
     print(f"\n{'cycle':>5}  {'KL(μ||p_0)':>11}  {'J_Q':>9}  {'J_score':>9}  {'bound':>9}   (last start, nats)")
     for c in trace:
