@@ -1,4 +1,4 @@
-"""Algorithm 1 with exact phases on eight states, from several random starts: KL(μ || p_0) never rises (Theorem 4.8)."""
+"""Algorithm 1 with exact phases on eight states, from several random starts: KL(μ || p_0) never rises (Theorem 4.7)."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -40,7 +40,7 @@ def _no_type_checks():
         (lambda: PROCESS.log_prob(X + 3, X, 0.5), r"x_t must lie in \[0, 3\), got 3"),
         (lambda: PROCESS.evolve(2 * MU, 0.5), r"p_0 must sum to 1, got 2 in row 0"),
         (lambda: PROCESS.evolve(-MU, 0.5), r"p_0 must hold probabilities, got -0.5"),
-        (lambda: PROCESS.evolve(MU[:1], 0.5), r"p_0 must have shape \[2, 3\], got \[1, 3\]"),
+        (lambda: PROCESS.evolve(MU.repeat(2, 1), 0.5), r"p_0 must have shape \[2, 3\], got \[4, 3\]"),
         (lambda: PROCESS.evolve(X, 0.5), r"p_0 must be a floating-point tensor, got torch.int64"),
         (lambda: PROCESS.prior_kl(X, MU * float("nan")), r"p_T must hold probabilities, got nan"),
         (
@@ -55,6 +55,7 @@ def _no_type_checks():
         (lambda: dmb.BridgeProcess.from_marginals(MU, order=X[:, [0, 0, 1]]), r"rank must hold a permutation of 0 … 2"),
         (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", mask=True), r"cannot be combined with mask"),
         (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", order="natural"), r"brings its own order"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", schedule=dmb.Canonical(MU)), r"does not adapt"),
         (lambda: dmb.BridgeProcess.from_marginals(MU, target=MU), r"target is read only by init='match'"),
         (
             lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 3])),

@@ -1,6 +1,16 @@
 """Discrete Markov Bridge: generative modelling of discrete data with a learned forward process."""
 
+from dmb import samplers as samplers
 from dmb import theory as theory
+from dmb.bridge import Bridge as Bridge
+from dmb.heads import Head as Head
+from dmb.heads import MeanHead as MeanHead
+from dmb.heads import ScoreHead as ScoreHead
+from dmb.losses import Bound as Bound
+from dmb.networks import MLP as MLP
+from dmb.networks import Network as Network
+from dmb.networks import Tabular as Tabular
+from dmb.networks import Transformer as Transformer
 from dmb.processes import BridgeProcess as BridgeProcess
 from dmb.processes import DenseProcess as DenseProcess
 from dmb.processes import ForwardProcess as ForwardProcess

@@ -23,6 +23,16 @@ def log1mexp(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     return torch.where(off, -math.inf, torch.where(safe < math.log(2), small, large))
 
 
+def log_or_off(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """`log x` for `x ≥ 0`; at 0 it is `-inf` with gradient zero, as for `log1mexp`.
+
+    >>> log_or_off(torch.tensor([0.0, 1.0]))
+    tensor([-inf, 0.])
+    """
+    off = x == 0
+    return torch.where(off, -math.inf, torch.where(off, 1.0, x).log())
+
+
 def log_x_over_1mexp(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """`log(x / (1 - exp(-x)))` for `x ≥ 0`; it is 0 at `x = 0`.
 

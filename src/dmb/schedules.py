@@ -6,13 +6,14 @@ A schedule gives the clock time `σ̄(t) = ∫_0^t σ` and the speed `σ(t)`, al
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dmb import checks
+from dmb.configurable import Configurable
 
 ExitRates = Callable[[], Float[Tensor, "g n"]]
 
@@ -24,7 +25,7 @@ class ClockTime(NamedTuple):
     sigma: Float[Tensor, " b"]
 
 
-class Schedule(nn.Module, ABC):
+class Schedule(nn.Module, Configurable, ABC):
     """A smooth increasing map from `[0, 1]` to clock time with `σ̄(0) = 0`."""
 
     @abstractmethod
@@ -36,6 +37,10 @@ class Schedule(nn.Module, ABC):
             exit_rates: gives the rate at which the process leaves each state, `[d, n]` or `[1, n]`. Only one that
                 adapts to the process, such as `Canonical`, asks it.
         """
+
+    @abstractmethod
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+        """The time `t` at which the clock time is `sigma_bar`, float64."""
 
 
 class LogLinear(Schedule):
@@ -55,6 +60,12 @@ class LogLinear(Schedule):
     def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
         changed = (1 - self.survival) * t.double()
         return ClockTime(-torch.log1p(-changed), (1 - self.survival) / (1 - changed))
+
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+        return -torch.expm1(-sigma_bar.double()) / (1 - self.survival)
+
+    def config(self) -> dict[str, Any]:
+        return {"survival": self.survival}
 
 
 class Geometric(Schedule):
@@ -77,6 +88,12 @@ class Geometric(Schedule):
         speed = self.low * math.log(self.high / self.low) * grown.exp()
         return ClockTime(self.low * torch.expm1(grown), speed)
 
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+        return torch.log1p(sigma_bar.double() / self.low) / math.log(self.high / self.low)
+
+    def config(self) -> dict[str, Any]:
+        return {"low": self.low, "high": self.high}
+
 
 class Linear(Schedule):
     r"""`σ(t) = start + (end - start) t`: a speed that changes linearly; constant when both ends agree.
@@ -95,6 +112,15 @@ class Linear(Schedule):
         t = t.double()
         slope = self.end - self.start
         return ClockTime(self.start * t + slope * t**2 / 2, self.start + slope * t)
+
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+        sigma_bar = sigma_bar.double()
+        # the root of a quadratic in the form that does not cancel, and that still holds when the slope is 0
+        root = torch.sqrt(self.start**2 + 2 * (self.end - self.start) * sigma_bar)
+        return torch.where(sigma_bar == 0, 0.0, 2 * sigma_bar / (self.start + root))
+
+    def config(self) -> dict[str, Any]:
+        return {"start": self.start, "end": self.end}
 
 
 class Canonical(Schedule):
@@ -138,26 +164,8 @@ class Canonical(Schedule):
 
     @torch.no_grad()
     def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
-        if exit_rates is None:
-            raise ValueError("canonical time is a property of a process: exit_rates must be given")
         t = t.double()
-        rates = exit_rates().double()
-        if self.marginals.shape[1] != rates.shape[1]:
-            raise ValueError(
-                f"marginals of the schedule must cover the {rates.shape[1]} states of the process, "
-                f"got {self.marginals.shape[1]}"
-            )
-        weights = torch.where(rates > 0, self.marginals, 0.0)
-        if weights.sum() == 0:
-            raise ValueError(
-                "canonical time needs a state that data visits and some clock leaves; every rate is 0 there"
-            )
-        weights = (weights / weights.sum()).flatten()
-        # one row of rates for many rows of marginals, or the other way round
-        rates = rates.expand(max(len(rates), len(self.marginals)), -1).flatten()
-        kept = weights > 0
-        weights, rates = weights[kept], rates[kept]
-
+        weights, rates = self._mixture(exit_rates)
         log_left = torch.log1p(-(1 - self.survival) * t)
         u = -log_left / (weights @ rates)
         # log Σ w exp(-u S) is convex and decreasing in u, so Newton's steps from the left rise to the root and never
@@ -171,6 +179,35 @@ class Canonical(Schedule):
                 break
         density = torch.exp(-u[:, None] * rates) @ (weights * rates)
         return ClockTime(u, (1 - self.survival) / density)
+
+    @torch.no_grad()
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+        weights, rates = self._mixture(exit_rates)
+        return -(torch.expm1(-sigma_bar.double()[..., None] * rates) @ weights) / (1 - self.survival)
+
+    def _mixture(self, exit_rates: ExitRates | None) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
+        """Weights, summing to 1, and exit rates of all states that data visit and some clock leaves."""
+        if exit_rates is None:
+            raise ValueError("canonical time is a property of a process: exit_rates must be given")
+        rates = exit_rates().double()
+        if self.marginals.shape[1] != rates.shape[1]:
+            raise ValueError(
+                f"marginals of the schedule must cover the {rates.shape[1]} states of the process, "
+                f"got {self.marginals.shape[1]}"
+            )
+        weights = torch.where(rates > 0, self.marginals, 0.0)
+        if weights.sum() == 0:
+            raise ValueError("canonical time needs a state that data visit and a clock leaves; every rate is 0 there")
+        rates = rates.expand(weights.shape)
+        kept = weights > 0
+        return weights[kept] / weights.sum(), rates[kept]
+
+    def config(self) -> dict[str, Any]:
+        return {"survival": self.survival, "shape": list(self.marginals.shape)}
+
+    @classmethod
+    def build(cls, shape: list[int], **config: Any) -> "Canonical":
+        return cls(torch.full(shape, 1 / shape[1]), **config)
 
 
 def _fraction(name: str, value: float) -> float:

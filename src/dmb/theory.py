@@ -17,7 +17,7 @@ from dmb.processes.rates import accessibility as accessibility
 
 
 def rate_matrix(alpha: Float[Tensor, " k"]) -> Float[Tensor, "n n"]:
-    """`H(α)` (Eq. 4): the rate into state `k` from every lower state is `alpha[k-1]`.
+    """`H(α)` (Eq. 3): the rate into state `k` from every lower state is `alpha[k-1]`.
 
     >>> rate_matrix(torch.tensor([1.0, 2.0]))
     tensor([[-3.,  1.,  2.],
@@ -58,7 +58,7 @@ def conservation(mu: Float[Tensor, " n"], Q: Float[Tensor, "n n"]) -> tuple[floa
 def optimal_log_score(
     mu: Float[Tensor, "*joint"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: float
 ) -> Float[Tensor, "b d n"]:
-    r"""The score that minimises the score entropy (Prop. 4.7): `log p_t(x_t with y at position i) - log p_t(x_t)`.
+    r"""The score that minimises the score entropy (Prop. 4.6): `log p_t(x_t with y at position i) - log p_t(x_t)`.
 
     `-inf` where the forward rate `y -> x_t` is 0 and the score is never used.
 
@@ -175,7 +175,7 @@ def exact_bridge(
     matrix_steps: int = 20,
     learning_rate: float = 0.1,
 ) -> Iterator[ExactCycle]:
-    r"""Algorithm 1 on one position with every phase exact; `KL(μ || p_0)` never rises (Theorem 4.8).
+    r"""Algorithm 1 on one position with every phase exact; `KL(μ || p_0)` never rises (Theorem 4.7).
 
     Matrix-learning takes Adam steps on the exact `J_Q = E_μ KL(p_{1|0} || p_0 P)`. Score-learning is replaced by its
     optimum, whose reverse chain is Bayes' rule under `μ`, `B(x_0|x_1) = μ(x_0) P(x_1|x_0) / (μP)(x_1)`; and the next

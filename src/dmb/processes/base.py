@@ -1,12 +1,15 @@
 """The contract every forward process keeps."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dmb import checks, numerics
+from dmb.configurable import Configurable
 from dmb.schedules import ClockTime, Schedule
 
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
@@ -26,7 +29,7 @@ def legal_states(state_counts: Int[Tensor, " d"], num_states: int) -> Bool[Tenso
     return torch.arange(num_states) < state_counts[:, None]
 
 
-class ForwardProcess(nn.Module, ABC):
+class ForwardProcess(nn.Module, Configurable, ABC):
     """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
 
     Everything is in tokens and in `t`; how a process orders its states or runs its clocks is its own affair. The dtype
@@ -38,12 +41,20 @@ class ForwardProcess(nn.Module, ABC):
         num_states: `n`, the number of states of the position that has most.
         schedule: how fast the clocks run.
         legal: which states each position has (`[d, n]`, or `[1, n]`); the others are never entered. All, unless given.
+        marginals: `p_0`, the estimate of the data's marginals that the process starts from (`[d, n]`, or `[1, n]` for
+            one that all positions share). Uniform, unless given.
     """
 
     legal: Bool[Tensor, "g n"]
+    p_0: Float[Tensor, "h n"]
 
     def __init__(
-        self, num_positions: int, num_states: int, schedule: Schedule, legal: Bool[Tensor, "g n"] | None = None
+        self,
+        num_positions: int,
+        num_states: int,
+        schedule: Schedule,
+        legal: Bool[Tensor, "g n"] | None = None,
+        marginals: Float[Tensor, "h n"] | None = None,
     ):
         super().__init__()
         if num_positions < 1 or num_states < 2:
@@ -56,6 +67,19 @@ class ForwardProcess(nn.Module, ABC):
         if legal.shape not in ((1, num_states), (num_positions, num_states)):
             raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
         self.register_buffer("legal", legal.clone())
+        if marginals is None:
+            marginals = legal / legal.sum(-1, keepdim=True)
+        rows = 1 if len(marginals) == 1 else num_positions
+        self.register_buffer("p_0", checks.distribution("marginals", marginals, (rows, num_states)).clone())
+
+    def set_marginals(self, p_0: Float[Tensor, "h n"]) -> None:
+        """Replace the estimate of the data's marginals, a row a position or one for all (Algorithm 1, line 14)."""
+        self.p_0 = self._distribution("p_0", p_0.detach()).to(self.p_0.dtype).clone()
+
+    @property
+    def p_T(self) -> Float[Tensor, "g n"]:
+        """The prior: the marginals `p_0` carried to `t = 1`, one row a position, or one where all share everything."""
+        return self.evolve(self.p_0, 1.0)
 
     # -- what a process owes ------------------------------------------------------------------------------------------
 
@@ -84,8 +108,8 @@ class ForwardProcess(nn.Module, ABC):
         """Entries of the transition matrix: `log p_{t|start}(x_t|x_0)`."""
 
     @abstractmethod
-    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
-        """The marginals at one time `t` of a process that starts from the marginals `p_0` (Eq. 5)."""
+    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
+        """The marginals at one time `t` of a process that starts from the marginals `p_0` (Eq. 4)."""
 
     @abstractmethod
     def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
@@ -104,13 +128,35 @@ class ForwardProcess(nn.Module, ABC):
         """
 
     @abstractmethod
-    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
+        """Undo the evolution from `start` to `t`: row vectors times the inverse of the transition matrix.
+
+        Rounding, or vectors that no distribution evolves into, make entries negative.
+        """
+
+    @abstractmethod
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         """`KL(p_{1|0}(·|x) || p_T)` for every state `x` of every position (0 for states the position has not).
 
-        `J_Q = Σ_i Σ_x μ_i(x) table[i, x]` exactly, with no batch (Eq. 6).
+        `J_Q = Σ_i Σ_x μ_i(x) table[i, x]` exactly, with no batch (Eq. 5).
         """
 
     # -- what follows from it -----------------------------------------------------------------------------------------
+
+    def sample_moved(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        """Draw `x_t ~ p_{t|0}(·|x_0)` on condition that every position has changed; one that cannot stays."""
+        x_0 = self._tokens("x_0", x_0)
+        row = self.log_transition(x_0, t).detach().exp().scatter(-1, x_0[..., None], 0.0)
+        stuck = row.sum(-1) == 0
+        return torch.where(stuck, x_0, numerics.categorical(row + stuck[..., None], generator=generator))
+
+    def log_arrival(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d"]:
+        """The known scale of the score at `x_t`: `log` of the mean chance to arrive there from another state."""
+        x_t = self._tokens("x_t", x_t)
+        others = self.log_likelihood(x_t, t).scatter(-1, x_t[..., None], -torch.inf)
+        return others.logsumexp(-1) - (self.legal.sum(-1) - 1).to(self.dtype).log()
 
     def score_entropy(
         self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
@@ -134,10 +180,34 @@ class ForwardProcess(nn.Module, ABC):
         """`score_entropy` of the score that the posterior `log_mean` implies."""
         return self.score_entropy(self.log_score(log_mean, x_t, t), x_t, x_0, t)
 
-    def prior_kl(self, x_0: Int[Tensor, "b d"], p_T: Float[Tensor, "d n"]) -> Float[Tensor, "b d"]:
+    def log_posterior(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d n"]:
+        """Bayes: what the other positions say, `log ρ(x_0^i | x_t^{-i})`, joined with what `x_t^i` itself says."""
+        return (log_rho.to(self.dtype) + self.log_likelihood(x_t, t)).log_softmax(-1)
+
+    def posterior_entropy(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        """`mean_entropy` of `log_posterior`."""
+        return self.mean_entropy(self.log_posterior(log_rho, x_t, t), x_t, x_0, t)
+
+    @contextmanager
+    def fixed(self) -> Iterator[None]:
+        """Within this context the process's parameters are constants: no gradient reaches them, and more can be fused."""
+        learned = [p for p in self.parameters() if p.requires_grad]
+        for p in learned:
+            p.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for p in learned:
+                p.requires_grad_(True)
+
+    def prior_kl(self, x_0: Int[Tensor, "b d"], p_T: Float[Tensor, "h n"]) -> Float[Tensor, "b d"]:
         """`KL(p_{1|0}(·|x_0) || p_T)` at each position: the part of `J_Q` that each token pays."""
         x_0 = self._tokens("x_0", x_0)
-        return self.prior_kl_table(p_T)[self._positions, x_0]
+        return numerics.pick(self.prior_kl_table(p_T)[None], x_0)
 
     def step_back(
         self,
@@ -184,9 +254,9 @@ class ForwardProcess(nn.Module, ABC):
     def _tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
         return checks.tokens(name, x, self.legal.expand(self.num_positions, -1))
 
-    def _distribution(self, name: str, p: Tensor) -> Float[Tensor, "d n"]:
-        p = checks.distribution(name, p, (self.num_positions, self.num_states))
-        return p.to(dtype=self.dtype, device=self.device)
+    def _distribution(self, name: str, p: Tensor) -> Float[Tensor, "h n"]:
+        rows = 1 if len(p) == 1 else self.num_positions  # one row serves all positions
+        return checks.distribution(name, p, (rows, self.num_states)).to(dtype=self.dtype, device=self.device)
 
     def _clock(self, t: Time, batch: int, name: str = "t") -> ClockTime:
         return self.schedule(checks.times(name, t, batch, self.device), self.exit_rates)

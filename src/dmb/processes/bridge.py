@@ -1,15 +1,19 @@
 """The learned forward process `Q_α = A H A⁻¹` of the Discrete Markov Bridge, in closed form."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb import checks, numerics
+from dmb.configurable import Configurable
+from dmb.processes import fused
 from dmb.processes.base import ForwardProcess, Time, legal_states
 from dmb.processes.ordering import check_permutation, invert, ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates
-from dmb.schedules import LogLinear, Schedule
+from dmb.schedules import Canonical, LogLinear, Schedule
 
 INITS = ("gather", "uniform", "match")
 PARAMETRISATIONS = ("exp", "softplus")
@@ -33,14 +37,15 @@ class BridgeProcess(ForwardProcess):
         num_positions: `d`; needed only when both `alpha` and `rank` have one row.
         schedule: `σ̄(t)`; `LogLinear()` unless given.
         legal: see `ForwardProcess`; the states a position lacks must have its lowest ranks.
+        marginals: see `ForwardProcess`; uniform over the states other than the mask, unless given.
         mask_token: the token that stands for "masked", if the process has one; always the top rank.
         parametrisation: `alpha = exp(raw)` or `softplus(raw)`; either keeps rates positive with a gradient that lives.
 
     >>> process = BridgeProcess(torch.tensor([[0.5, 1.0]]), torch.tensor([[0, 1, 2]]), num_positions=1)
-    >>> process.to_dense(0.5)
+    >>> process.to_dense(0.5).detach()
     tensor([[[0.3541, 0.1464, 0.4995],
              [0.0000, 0.5005, 0.4995],
-             [0.0000, 0.0000, 1.0000]]], grad_fn=<StackBackward0>)
+             [0.0000, 0.0000, 1.0000]]])
     """
 
     rank: Int[Tensor, "h n"]
@@ -54,6 +59,7 @@ class BridgeProcess(ForwardProcess):
         num_positions: int | None = None,
         schedule: Schedule | None = None,
         legal: Bool[Tensor, "f n"] | None = None,
+        marginals: Float[Tensor, "e n"] | None = None,
         mask_token: int | None = None,
         parametrisation: str = "exp",
     ):
@@ -66,7 +72,11 @@ class BridgeProcess(ForwardProcess):
             num_positions = max(rows, default=1)
         if rows - {num_positions}:
             raise ValueError(f"alpha, rank and legal must have {num_positions} rows or 1, got {sorted(rows)}")
-        super().__init__(num_positions, rank.shape[1], schedule or LogLinear(), legal)
+        if marginals is None and mask_token is not None:
+            data = torch.ones(1, rank.shape[1]) if legal is None else legal.float()
+            data = data.index_fill(1, torch.tensor(mask_token), 0.0)
+            marginals = data / data.sum(-1, keepdim=True)
+        super().__init__(num_positions, rank.shape[1], schedule or LogLinear(), legal, marginals)
         self.parametrisation = checks.choice("parametrisation", parametrisation, PARAMETRISATIONS)
         # log 0 = -inf is a fixed point of every optimiser: its gradient is 0
         self.raw_alpha = nn.Parameter(self._raw(alpha))
@@ -143,6 +153,8 @@ class BridgeProcess(ForwardProcess):
         if init == "match":
             if order is not None:
                 raise ValueError("init='match' brings its own order; leave order out")
+            if isinstance(schedule, Canonical):
+                raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
             if mask:
                 raise ValueError("init='match' cannot be combined with mask: a state without data has no rate to match")
             alpha, rank = matching_rates(pooled, everything, target)
@@ -163,6 +175,7 @@ class BridgeProcess(ForwardProcess):
             num_positions=num_positions,
             schedule=schedule,
             legal=legal,
+            marginals=pooled,
             mask_token=num_data_states if mask else None,
             parametrisation=parametrisation,
         )
@@ -204,6 +217,24 @@ class BridgeProcess(ForwardProcess):
         highest = self._highest_clock(elapsed, x_0.shape, generator)
         return self._token_of(torch.maximum(self._rank_of(x_0), highest))
 
+    def sample_moved(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        source = self._rank_of(self._tokens("x_0", x_0))
+        elapsed = self._elapsed(t, 0.0, len(x_0))
+        # Z > x exactly when E < elapsed S_x: an exponential cut off there
+        higher = numerics.pick(numerics.suffix_sum(self._clock_rates().detach().double())[None], source)
+        limit = -torch.expm1(-elapsed.double()[:, None] * higher)
+        uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
+        # 1 - u, not u, so that the draw lies strictly below the limit
+        moved = self._rank_reached(-torch.log1p(-(1 - uniform) * limit) / elapsed.double()[:, None])
+        return self._token_of(torch.maximum(source, moved))
+
+    def log_arrival(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d"]:
+        """`log D_{x_t}`, the same from every lower rank."""
+        now = self._rank_of(self._tokens("x_t", x_t))
+        return self._log_tables_at(now, self._elapsed(t, 0.0, len(x_t)))[1]
+
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
         x_0 = self._tokens("x_0", x_0)
         log_c, log_d = self._log_tables(self._elapsed(t, start, len(x_0)))
@@ -228,7 +259,7 @@ class BridgeProcess(ForwardProcess):
         log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_0)))
         return torch.where(now > source, log_d, torch.where(now == source, log_c, -torch.inf))
 
-    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
         """`c_y p_y + D_y P_{y-1}`, with `P` the prefix sums of `p_0` in rank order."""
         p = self._to_ranks(self._distribution("p_0", p_0))
         log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(t, 0.0, 1)))
@@ -284,9 +315,7 @@ class BridgeProcess(ForwardProcess):
         log_pi = self._to_ranks(log_mean)
         below, log_q = self._log_mass(now, source, elapsed)
 
-        intensity = elapsed[:, None] * numerics.pick(self._clock_rates()[None], now)
-        log_c, _ = self._log_tables_at(now, elapsed)
-        log_hazard = (sigma / elapsed).log()[:, None] + numerics.log_x_over_1mexp(intensity) - log_c
+        log_c, log_hazard, intensity = self._hazard(now, elapsed, sigma)
         at_or_below = torch.where(
             now == source, torch.where(below, log_pi.exp(), 0.0).sum(-1), numerics.pick(log_pi, now).exp()
         )
@@ -299,7 +328,61 @@ class BridgeProcess(ForwardProcess):
         divergence = torch.where(reached, log_weight.exp() * (log_q - log_f), 0.0).sum(-1)
         return torch.where(now == source, lost, divergence - lost)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+    def log_posterior(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d n"]:
+        if self.mask_token is not None:  # data are never masked
+            mask = torch.tensor(self.mask_token, device=log_rho.device)
+            log_rho = log_rho.index_fill(-1, mask, -torch.inf)
+        return super().log_posterior(log_rho, x_t, t)
+
+    def posterior_entropy(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        """In one pass over the logits when the rates are constants; see `dmb.processes.fused`."""
+        if self.raw_alpha.requires_grad and torch.is_grad_enabled():
+            return super().posterior_entropy(log_rho, x_t, x_0, t)
+        now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
+        elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
+        log_c, log_d = self._log_tables(elapsed)
+        log_c_now, log_hazard, intensity = self._hazard(now, elapsed, sigma)
+        place = torch.arange(now.numel(), device=now.device)
+        position = place % self.num_positions
+        log_c, log_d = log_c.flatten(0, 1), log_d.flatten(0, 1)
+        table = place if len(log_c) == len(place) else place // self.num_positions
+        rows = fused.Rows(
+            log_c=log_c,
+            log_d=log_d,
+            table=table,
+            token=self.token,
+            rank=self.rank,
+            order=position if len(self.rank) > 1 else torch.zeros_like(place),
+            lowest=(~self.legal).sum(-1).expand(self.num_positions)[position],
+            highest=self.num_states - (1 if self.mask_token is None else 2),
+            now=now.flatten(),
+            source=source.flatten(),
+            log_hazard=(log_hazard + log_c_now).flatten(),
+            intensity=intensity.flatten(),
+            negentropy=fused.negentropy(log_c, log_d, table, now.flatten(), source.flatten()),
+        )
+        value, enough = fused.posterior_entropy(log_rho.flatten(0, 1), rows)
+        return value.view_as(now) if enough else super().posterior_entropy(log_rho, x_t, x_0, t)
+
+    def _hazard(
+        self, now: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"], sigma: Float[Tensor, " b"]
+    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"], Float[Tensor, "b d"]]:
+        """`log c_x`, `log(w / D_x)` and `A_x` at `x = x_t`; the second in a form that has its limit as `a_x` goes to 0."""
+        intensity = elapsed[:, None] * numerics.pick(self._clock_rates()[None], now)
+        log_c, _ = self._log_tables_at(now, elapsed)
+        return log_c, (sigma / elapsed).log()[:, None] + numerics.log_x_over_1mexp(intensity) - log_c, intensity
+
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
+        """Cumulative sums in rank order shrink by `c`; growing them back and taking differences undoes it."""
+        log_c, _ = self._log_tables(self._elapsed(t, start, len(p_t)))
+        cumulative = self._to_ranks(p_t).cumsum(-1) * torch.exp(-log_c)
+        return self._to_tokens(cumulative.diff(dim=-1, prepend=torch.zeros_like(cumulative[..., :1])))
+
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         """`g_x = c_x log(c_x / p_T(x)) + Σ_{y>x} D_y log(D_y / p_T(y))`: one suffix sum."""
         p_T = torch.where(self.legal, self._distribution("p_T", p_T), 1.0)
         log_p = self._to_ranks(p_T).log()
@@ -322,16 +405,70 @@ class BridgeProcess(ForwardProcess):
         `t` has chance `(1 - exp(-A_k(s))) / (1 - exp(-A_k(t)))`; else `max(x_0, Z_s)` with `Z_s` below `k`.
         """
         now = self._rank_of(self._tokens("x_t", x_t))
-        until_t, until_s = self._elapsed(t, 0.0, len(x_t)), self._elapsed(s, 0.0, len(x_t))
-        self._elapsed(t, s, len(x_t))  # s must not come after t
-        source = numerics.categorical(self._to_ranks(log_mean).exp(), generator=generator)
-
-        rate = numerics.pick(self._clock_rates()[None], now).double()
+        until_t, until_s = self._clock(t, len(x_t)).sigma_bar, self._clock(s, len(x_t), "s").sigma_bar
+        if (until_s > until_t).any():
+            raise ValueError("s must not come after t")
+        source = self._draw_source(log_mean, generator)
+        rate = numerics.pick(self._clock_rates().detach()[None], now).double()
         rung = torch.expm1(-until_s[:, None] * rate) / torch.expm1(-until_t[:, None] * rate)
         uniform = torch.rand(now.shape, generator=generator, device=now.device, dtype=torch.float64)
         stays = (source >= now) | (uniform < rung)
         earlier = self._highest_clock(until_s, now.shape, generator, below=now)
         return self._token_of(torch.where(stays, now, torch.maximum(source, earlier)))
+
+    def next_jump(
+        self,
+        log_mean: Float[Tensor, "b d n"],
+        x_t: Int[Tensor, "b d"],
+        t: Time,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
+        """When each position next jumps in reverse time, and where to, if the posterior stays what it is.
+
+        Given a source below `k = x_t`, clock `k` rang at the clock time `u` of
+        `A_k(u) = -log(1 - U (1 - exp(-A_k(t))))`, whatever the source is. A position that has reached its data jumps
+        at time 0, to itself.
+        """
+        now = self._rank_of(self._tokens("x_t", x_t))
+        rate = numerics.pick(self._clock_rates().detach()[None], now).double()
+        until_t = self._clock(t, len(x_t)).sigma_bar[:, None]
+        source = self._draw_source(log_mean, generator)
+        uniform = torch.rand(now.shape, generator=generator, device=now.device, dtype=torch.float64)
+        rang = -torch.log1p(uniform * torch.expm1(-until_t * rate)) / rate
+        # a clock of rate 0 never rang; if the posterior says it did, any moment is as good
+        rang = torch.where(rate > 0, torch.minimum(rang, until_t), uniform * until_t)
+        earlier = self._rank_reached(
+            numerics.exponential(tuple(now.shape), generator=generator, device=now.device) / rang
+            + numerics.pick(numerics.suffix_sum(self._clock_rates().detach().double())[None], (now - 1).clamp(min=0))
+        )
+        jumps = source < now
+        landing = self._token_of(torch.where(jumps, torch.maximum(source, earlier), now))
+        return torch.where(jumps, self.schedule.inverse(rang, self.exit_rates), 0.0), landing
+
+    def _draw_source(self, log_mean: Float[Tensor, "b d n"], generator: torch.Generator | None) -> Int[Tensor, "b d"]:
+        return numerics.categorical(self._to_ranks(log_mean).exp(), generator=generator)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "num_positions": self.num_positions,
+            "num_states": self.num_states,
+            "rows": {name: len(getattr(self, name)) for name in ("raw_alpha", "rank", "legal", "p_0")},
+            "mask_token": self.mask_token,
+            "parametrisation": self.parametrisation,
+            "schedule": self.schedule.to_config(),
+        }
+
+    @classmethod
+    def build(cls, num_states: int, rows: dict[str, int], schedule: dict[str, Any], **config: Any) -> "BridgeProcess":
+        return cls(
+            torch.ones(rows["raw_alpha"], num_states - 1),
+            torch.arange(num_states).repeat(rows["rank"], 1),
+            legal=torch.ones(rows["legal"], num_states, dtype=torch.bool),
+            marginals=torch.full((rows["p_0"], num_states), 1 / num_states),
+            schedule=Configurable.from_config(schedule),
+            **config,
+        )
 
     # -- rank space ---------------------------------------------------------------------------------------------------
 
@@ -394,10 +531,15 @@ class BridgeProcess(ForwardProcess):
         `P(Z ≤ y) = exp(-elapsed S_y)`, so `Z` is the lowest rank with `S_y ≤ E / elapsed`, `E ~ Exp(1)`; and as `E` has
         no memory, asking that `Z < k` only shifts it by `elapsed S_{k-1}`.
         """
-        higher = numerics.suffix_sum(self._clock_rates().detach().double())
         threshold = numerics.exponential(shape, generator=generator, device=elapsed.device) / elapsed.double()[:, None]
         if below is not None:
+            higher = numerics.suffix_sum(self._clock_rates().detach().double())
             threshold = threshold + numerics.pick(higher[None], (below - 1).clamp(min=0))
+        return self._rank_reached(threshold)
+
+    def _rank_reached(self, threshold: Float[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        """The lowest rank with `S_y ≤ threshold`."""
+        higher = numerics.suffix_sum(self._clock_rates().detach().double())
         ascending = higher.flip(-1)  # S falls with the rank; searchsorted wants it rising
         if len(ascending) == 1:
             found = torch.searchsorted(ascending[0], threshold, right=True)

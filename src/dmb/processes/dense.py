@@ -1,12 +1,14 @@
 """Any rate matrix, by matrix exponential: the oracle for tests, and good enough for small studies."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dmb import numerics
+from dmb.configurable import Configurable
 from dmb.processes.base import ForwardProcess, Time
 from dmb.schedules import LogLinear, Schedule
 
@@ -19,12 +21,13 @@ class DenseProcess(ForwardProcess):
         num_positions: `d`; needed only when `Q` has one matrix.
         schedule: `LogLinear()` unless given.
         legal: see `ForwardProcess`.
+        marginals: see `ForwardProcess`.
 
     >>> from dmb import Linear
     >>> Q = torch.tensor([[[-1.0, 1.0], [2.0, -2.0]]])
-    >>> DenseProcess(Q, schedule=Linear(1.0, 1.0)).to_dense(1.0)
+    >>> DenseProcess(Q, schedule=Linear(1.0, 1.0)).to_dense(1.0).detach()
     tensor([[[0.6833, 0.3167],
-             [0.6335, 0.3665]]], grad_fn=<StackBackward0>)
+             [0.6335, 0.3665]]])
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class DenseProcess(ForwardProcess):
         num_positions: int | None = None,
         schedule: Schedule | None = None,
         legal: Bool[Tensor, "g n"] | None = None,
+        marginals: Float[Tensor, "h n"] | None = None,
     ):
         if Q.ndim != 3 or Q.shape[1] != Q.shape[2] or not Q.is_floating_point():
             raise ValueError(f"Q must be a floating-point tensor [d, n, n], got {Q.dtype} {list(Q.shape)}")
@@ -47,7 +51,7 @@ class DenseProcess(ForwardProcess):
             num_positions = len(Q)
         if len(Q) not in (1, num_positions):
             raise ValueError(f"Q must hold {num_positions} matrices or 1, got {len(Q)}")
-        super().__init__(num_positions, Q.shape[-1], schedule or LogLinear(), legal)
+        super().__init__(num_positions, Q.shape[-1], schedule or LogLinear(), legal, marginals)
         self.Q = nn.Parameter(Q.clone())
 
     def exit_rates(self) -> Float[Tensor, "g n"]:
@@ -60,20 +64,20 @@ class DenseProcess(ForwardProcess):
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
         x_0 = self._tokens("x_0", x_0)
-        return self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0].log()
+        return numerics.log_or_off(self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0])
 
     def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
         x_t = self._tokens("x_t", x_t)
-        column = self._transition(t, start, len(x_t)).mT[self._rows(x_t), self._positions, x_t].log()
-        return torch.where(self.legal, column, -torch.inf)
+        column = self._transition(t, start, len(x_t)).mT[self._rows(x_t), self._positions, x_t]
+        return torch.where(self.legal, numerics.log_or_off(column), -torch.inf)
 
     def log_prob(
         self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
     ) -> Float[Tensor, "b d"]:
         x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
-        return self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0, x_t].log()
+        return numerics.log_or_off(self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0, x_t])
 
-    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
         p_0 = self._distribution("p_0", p_0)
         return (p_0[:, None] @ self._transition(t, 0.0, 1)[0]).squeeze(1)
 
@@ -88,23 +92,45 @@ class DenseProcess(ForwardProcess):
         log_weight = log_mean - self.log_likelihood(x_t, t)
         # a source that cannot lead to x_t has no weight, whatever the posterior says
         log_weight = torch.where(log_weight.isnan() | (log_weight == torch.inf), -torch.inf, log_weight)
-        log_kernel = self._transition(t, 0.0, len(x_t)).log()
+        log_kernel = numerics.log_or_off(self._transition(t, 0.0, len(x_t)))
         log_score = (log_weight[..., None] + log_kernel).logsumexp(-2)
         return torch.where(self.rates_into(x_t, t) > 0, log_score, -torch.inf)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
+        elapsed, row = self._elapsed(t, start, len(p_t)).unique(return_inverse=True)
+        inverse = torch.linalg.matrix_exp(-elapsed[:, None, None, None] * self.Q)[row]
+        return (p_t[..., None, :] @ inverse).squeeze(-2)
+
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         p_T = torch.where(self.legal, self._distribution("p_T", p_T), 1.0)
-        kernel = self._transition(1.0, 0.0, 1)[0]
-        terms = torch.where(kernel > 0, kernel * (kernel.clamp(min=1e-300).log() - p_T.log()[:, None]), 0.0)
-        return torch.where(self.legal, terms.sum(-1), 0.0)
+        log_kernel = numerics.log_or_off(self._transition(1.0, 0.0, 1)[0])
+        return torch.where(self.legal, numerics.times_log_ratio(log_kernel, p_T.log()[:, None]).sum(-1), 0.0)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "num_positions": self.num_positions,
+            "num_states": self.num_states,
+            "rows": {name: len(getattr(self, name)) for name in ("Q", "legal", "p_0")},
+            "schedule": self.schedule.to_config(),
+        }
+
+    @classmethod
+    def build(cls, num_states: int, rows: dict[str, int], schedule: dict[str, Any], **config: Any) -> "DenseProcess":
+        return cls(
+            torch.zeros(rows["Q"], num_states, num_states),
+            legal=torch.ones(rows["legal"], num_states, dtype=torch.bool),
+            marginals=torch.full((rows["p_0"], num_states), 1 / num_states),
+            schedule=Configurable.from_config(schedule),
+            **config,
+        )
 
     def _rows(self, x: Int[Tensor, "b d"]) -> Int[Tensor, "b 1"]:
         return torch.arange(len(x), device=x.device)[:, None]
 
     def _transition(self, t: Time, start: Time, batch: int) -> Float[Tensor, "b d n n"]:
-        elapsed = self._elapsed(t, start, batch)
+        elapsed, row = self._elapsed(t, start, batch).unique(return_inverse=True)  # one exponential a time, not a row
         kernel = rate_exponential(elapsed[:, None, None, None] * self.Q)
-        return kernel.expand(-1, self.num_positions, -1, -1)
+        return kernel.expand(-1, self.num_positions, -1, -1)[row]
 
 
 def rate_exponential(Q: Float[Tensor, "*s n n"]) -> Float[Tensor, "*s n n"]:

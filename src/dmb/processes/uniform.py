@@ -1,9 +1,12 @@
 """Uniform noise (SEDD-uniform, multinomial diffusion), for comparison."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dmb.configurable import Configurable
 from dmb.processes.base import ForwardProcess, Time, legal_states
 from dmb.schedules import LogLinear, Schedule
 
@@ -18,6 +21,7 @@ class UniformProcess(ForwardProcess):
         num_states: `n`, the number of states of the position that has most.
         schedule: `LogLinear()` unless given.
         state_counts: how many states each position has; all of them, unless given.
+        marginals: see `ForwardProcess`.
 
     >>> UniformProcess(1, 2).to_dense(1.0)
     tensor([[[0.5005, 0.4995],
@@ -33,9 +37,10 @@ class UniformProcess(ForwardProcess):
         *,
         schedule: Schedule | None = None,
         state_counts: Int[Tensor, " d"] | None = None,
+        marginals: Float[Tensor, "h n"] | None = None,
     ):
         legal = None if state_counts is None else legal_states(state_counts, num_states)
-        super().__init__(num_positions, num_states, schedule or LogLinear(), legal)
+        super().__init__(num_positions, num_states, schedule or LogLinear(), legal, marginals)
         self.register_buffer("rate", torch.ones(()))  # of drawing anew; its dtype is the dtype of everything computed
 
     @property
@@ -55,6 +60,14 @@ class UniformProcess(ForwardProcess):
         fresh = (uniform[0] * self.legal.sum(-1)).long()
         return torch.where(uniform[1] < changes[:, None], fresh, x_0)
 
+    def sample_moved(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        x_0 = self._tokens("x_0", x_0)
+        states = self.legal.sum(-1)
+        uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
+        return (x_0 + (states > 1) * (1 + (uniform * (states - 1)).long())) % states
+
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
         return self._log_kernel(self._tokens("x_0", x_0), self._elapsed(t, start, len(x_0)))
 
@@ -68,7 +81,7 @@ class UniformProcess(ForwardProcess):
         other, same = self._log_entries(self._elapsed(t, start, len(x_0)))
         return torch.where(x_t == x_0, same, other)
 
-    def evolve(self, p_0: Float[Tensor, "d n"], t: Time) -> Float[Tensor, "d n"]:
+    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
         p_0 = self._distribution("p_0", p_0)
         elapsed = self._elapsed(t, 0.0, 1)
         return torch.exp(-elapsed) * p_0 - torch.expm1(-elapsed) * self.stationary * p_0.sum(-1, keepdim=True)
@@ -91,13 +104,39 @@ class UniformProcess(ForwardProcess):
         log_score = torch.logaddexp(common, log_mean - elapsed[:, None, None] - log_other)
         return torch.where(self.legal, log_score.masked_fill(here, -torch.inf), -torch.inf)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "d n"]) -> Float[Tensor, "d n"]:
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
+        elapsed = self._elapsed(t, start, len(p_t))[:, None, None]
+        mixed_in = -torch.expm1(-elapsed) * self.stationary * p_t.sum(-1, keepdim=True)
+        return torch.where(self.legal, (p_t - mixed_in) * torch.exp(elapsed), 0.0)
+
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
         log_p = torch.where(self.legal, self._distribution("p_T", p_T), 1.0).log()
         log_other, log_same = (entry.mT for entry in self._log_entries(self._elapsed(1.0, 0.0, 1)))
         other = torch.where(self.legal, log_other.exp() * (log_other - log_p), 0.0)
         same = log_same.exp() * (log_same - log_p)
         return torch.where(self.legal, other.sum(-1, keepdim=True) - other + same, 0.0)
+
+    def config(self) -> dict[str, Any]:
+        counts = None if len(self.legal) == 1 else self.legal.sum(-1).tolist()
+        return {
+            "num_positions": self.num_positions,
+            "num_states": self.num_states,
+            "state_counts": counts,
+            "marginal_rows": len(self.p_0),
+            "schedule": self.schedule.to_config(),
+        }
+
+    @classmethod
+    def build(
+        cls, state_counts: list[int] | None, marginal_rows: int, schedule: dict[str, Any], **config: Any
+    ) -> "UniformProcess":
+        return cls(
+            schedule=Configurable.from_config(schedule),
+            state_counts=None if state_counts is None else torch.tensor(state_counts),
+            marginals=torch.full((marginal_rows, config["num_states"]), 1 / config["num_states"]),
+            **config,
+        )
 
     def _is(self, x: Int[Tensor, "b d"]) -> Tensor:
         return torch.arange(self.num_states, device=x.device) == x[..., None]
@@ -106,7 +145,7 @@ class UniformProcess(ForwardProcess):
         """`log u` and `log(u + e)`."""
         share = self.stationary.amax(-1)
         changed = -torch.expm1(-elapsed)[:, None]
-        return torch.log(changed * share), torch.log(changed * share + torch.exp(-elapsed)[:, None])
+        return torch.log(changed * share), torch.log1p(-changed * (1 - share))
 
     def _log_kernel(self, x: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]) -> Float[Tensor, "b d n"]:
         other, same = (entry[..., None] for entry in self._log_entries(elapsed))

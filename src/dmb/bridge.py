@@ -1,0 +1,249 @@
+"""The bridge: one object that scores, bounds, denoises, samples, infills, saves and loads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import ModelHubMixin, hf_hub_download
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dmb import checks, losses
+from dmb.configurable import Configurable
+from dmb.heads import Head
+from dmb.losses import Bound
+from dmb.networks.base import Network
+from dmb.processes.base import ForwardProcess
+from dmb.reverse import ReverseModel
+from dmb.samplers import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+class Bridge(ReverseModel, ModelHubMixin):
+    """A generative model of discrete data: a forward process, and a network that reverses it.
+
+    Args:
+        process: the forward process, with its estimate `p_0` of the data's marginals.
+        network: a network of the same size.
+        head: `mean` (the default), `score` (as published), or a `Head` with options of its own.
+
+    >>> import dmb
+    >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
+    >>> bridge = dmb.Bridge(process, dmb.MLP(process.num_states, process.num_positions, width=16))
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> bridge.sample(4, steps=8, generator=generator).shape
+    torch.Size([4, 2])
+    >>> data = torch.tensor([[0, 1], [2, 1], [0, 2]])
+    >>> bridge.loss(data, generator=generator).shape
+    torch.Size([3])
+    """
+
+    def __init__(self, process: ForwardProcess, network: Network, head: str | Head = "mean"):
+        super().__init__(process, network, head)
+
+    def loss(
+        self,
+        x_0: Int[Tensor, "b d"],
+        *,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, " b"]:
+        """What Score-learning minimises: an unbiased estimate of `J_score` for each sequence, in nats."""
+        return losses.score_loss(self, x_0, label=label, given=given, generator=generator)
+
+    def prior_loss(self, mu: Float[Tensor, "h n"] | None = None) -> Float[Tensor, ""]:
+        """What Matrix-learning minimises: `J_Q` in nats a sequence, exact and differentiable in the rates, no batch.
+
+        Args:
+            mu: marginals to take the expectation over; the process's own estimate `p_0`, unless given.
+        """
+        mu = self.process.p_0 if mu is None else mu
+        per_position = (mu * self.process.prior_kl_table(self.process.p_T)).sum(-1)
+        return per_position.expand(self.num_positions).sum()
+
+    def bound(
+        self,
+        x_0: Int[Tensor, "N d"],
+        *,
+        label: Int[Tensor, " N"] | None = None,
+        samples: int = 1,
+        batch_size: int = 128,
+        estimator: str = "reduced",
+        generator: torch.Generator | None = None,
+    ) -> Bound:
+        """An upper bound on `-log p(x_0)`, by part, with its standard error; see `dmb.losses.bound`."""
+        training = self.training
+        self.eval()
+        try:
+            return losses.bound(
+                self,
+                x_0,
+                label=label,
+                samples=samples,
+                batch_size=batch_size,
+                estimator=estimator,
+                generator=generator,
+            )
+        finally:
+            self.train(training)
+
+    def sample(
+        self,
+        count: int | None = None,
+        *,
+        steps: int = 64,
+        sampler: str = "ancestral",
+        grid: str | Float[Tensor, " k"] = "canonical",
+        label: Int[Tensor, " b"] | None = None,
+        guidance: float = 1.0,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        template: Int[Tensor, "..."] | None = None,
+        frozen: Bool[Tensor, "..."] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Int[Tensor, "b d"]:
+        """Draw sequences; or fill in the blanks of a template.
+
+        For the states on the way, call a sampler of `dmb.samplers` and iterate.
+
+        Args:
+            count: how many; that of the template or of the labels, unless given.
+            steps: network calls, at most as many as changes for `first_hitting`.
+            sampler: `ancestral` (exact for any step), `first_hitting`, `tweedie` or `euler` (as published). With the
+                score head, `tweedie` or `euler`.
+            grid: see `dmb.samplers.time_grid`.
+            label: class of each sequence.
+            guidance: classifier-free guidance; 1 is none.
+            temperature: below 1, likelier sequences than the model's own.
+            top_p: draw clean tokens from the nucleus of this mass only.
+            template: tokens to keep, `[d]` or `[b, d]`, with -1 where the model is to choose.
+            frozen: which tokens of the template to keep, instead of marking the others by -1.
+            generator: source of all randomness.
+        """
+        checks.choice("sampler", sampler, tuple(SAMPLERS))
+        template, given = self._template(template, frozen)
+        if count is None:
+            count = len(label) if label is not None else len(template) if template is not None else 1
+        x_T = draw_prior(self.process, count, generator=generator)
+        if template is not None and given is not None:
+            if len(template) not in (1, count):
+                raise ValueError(f"template must have 1 row or {count}, got {len(template)}")
+            given = given.expand(count, -1)
+            x_T = torch.where(given, template.expand(count, -1), x_T)
+        if label is not None and label.shape != (count,):
+            raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
+        denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
+        times = time_grid(self.process, steps, grid)
+        training = self.training
+        self.eval()
+        try:
+            *_, last = SAMPLERS[sampler](denoiser, x_T, times, generator)
+        finally:
+            self.train(training)
+        return last.x
+
+    def estimate_marginals(
+        self, *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "d n"]:
+        """The model's own marginals by sampling (Eq. 10); see `dmb.samplers.estimate_marginals`."""
+        training = self.training
+        self.eval()
+        try:
+            return estimate_marginals(self, chains=chains, steps=steps, generator=generator)
+        finally:
+            self.train(training)
+
+    def _template(self, template: Tensor | None, frozen: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if template is None:
+            if frozen is not None:
+                raise ValueError("frozen needs a template to take the tokens from")
+            return None, None
+        template = template[None] if template.ndim == 1 else template
+        given = template >= 0 if frozen is None else (frozen[None] if frozen.ndim == 1 else frozen)
+        if given.shape != template.shape:
+            raise ValueError(f"frozen must have the template's shape {list(template.shape)}, got {list(given.shape)}")
+        # blanks may hold anything, so they are checked as state 0, which every position has
+        kept = checks.tokens(
+            "template", torch.where(given, template, 0), self.process.legal.expand(self.num_positions, -1)
+        )
+        return kept.to(self.device), given.to(self.device)
+
+    # -- files: a JSON description and tensors, nothing that runs -----------------------------------------------------
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        config = {
+            "format": FORMAT,
+            "process": self.process.to_config(),
+            "network": self.network.to_config(),
+            "head": self.head.to_config(),
+        }
+        tensors = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, save_directory / WEIGHTS, metadata={"format": "pt"})
+        (save_directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        map_location: str = "cpu",
+        **_: Any,
+    ) -> "Bridge":
+        if Path(model_id).is_dir():
+            config_path, weights_path = Path(model_id) / CONFIG, Path(model_id) / WEIGHTS
+            for path in (config_path, weights_path):
+                if not path.is_file():
+                    raise ValueError(f"{model_id} is not a saved bridge: it has no {path.name}")
+        else:
+            options: dict[str, Any] = {
+                "revision": revision,
+                "cache_dir": cache_dir,
+                "force_download": force_download,
+                "local_files_only": local_files_only,
+                "token": token,
+            }
+            config_path, weights_path = (Path(hf_hub_download(model_id, name, **options)) for name in (CONFIG, WEIGHTS))
+        try:
+            config = json.loads(config_path.read_text(encoding="utf-8"))
+            if config["format"] != FORMAT:
+                raise ValueError(f"{config_path} has format {config['format']}, this version of dmb reads {FORMAT}")
+            parts = {name: Configurable.from_config(config[name]) for name in ("process", "network", "head")}
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{config_path} does not describe a bridge: {error}") from error
+        bridge = cls(**parts)
+        try:
+            tensors = load_file(weights_path, device=map_location)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
+        # buffers and parameters take the precision they were saved in
+        own = bridge.state_dict()
+        for name, tensor in tensors.items():
+            if name in own and tensor.is_floating_point() and tensor.dtype != own[name].dtype:
+                _set_dtype(bridge, name, tensor.dtype)
+        try:
+            bridge.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
+        return bridge.to(map_location).eval()
+
+
+def _set_dtype(bridge: Bridge, name: str, dtype: torch.dtype) -> None:
+    """Give the tensor called `name` another precision, in place."""
+    path, _, leaf = name.rpartition(".")
+    module = bridge.get_submodule(path)
+    tensor = getattr(module, leaf)
+    if isinstance(tensor, torch.nn.Parameter):
+        tensor.data = tensor.data.to(dtype)
+    else:
+        setattr(module, leaf, tensor.to(dtype))

@@ -1,0 +1,112 @@
+"""Heads: what the numbers of a network mean."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dmb.configurable import Configurable
+from dmb.processes.base import ForwardProcess
+
+
+class Head(nn.Module, Configurable, ABC):
+    """Turns a network's outputs into a score, and the score into the integrand of the bound."""
+
+    @abstractmethod
+    def log_score(
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+    ) -> Float[Tensor, "b d n"]:
+        """`log s(x_t, t)_y`, the estimated ratio `p_t(y) / p_t(x_t)` at each position."""
+
+    @abstractmethod
+    def integrand(
+        self,
+        output: Float[Tensor, "b d n"],
+        process: ForwardProcess,
+        x_t: Int[Tensor, "b d"],
+        x_0: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+    ) -> Float[Tensor, "b d"]:
+        """The integrand of `J_score` at each position."""
+
+
+class MeanHead(Head):
+    r"""Outputs are logits of the clean token: `π(x_0 | x_t)`, which the process turns into a consistent score.
+
+    Args:
+        leave_one_out: outputs model `ρ(x_0^i | x_t^{-i})`, what the *other* positions say, and what `x_t^i` itself says
+            is put in by Bayes, `π_x ∝ ρ_x p_{t|0}(x_t^i | x)`, exactly. The network need not learn how far to trust a
+            token at a noise level. Without it, outputs are the posterior's logits as they stand, over the states from
+            which `x_t` can be reached.
+    """
+
+    def __init__(self, leave_one_out: bool = True):
+        super().__init__()
+        self.leave_one_out = leave_one_out
+
+    def config(self) -> dict[str, Any]:
+        return {"leave_one_out": self.leave_one_out}
+
+    def log_mean(
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+    ) -> Float[Tensor, "b d n"]:
+        """`log π(x_0 | x_t)`, in the process's own precision."""
+        if self.leave_one_out:
+            return process.log_posterior(output, x_t, t)
+        possible = process.log_posterior(torch.zeros_like(output), x_t, t) > -torch.inf
+        return torch.where(possible, output.to(process.dtype), -torch.inf).log_softmax(-1)
+
+    def log_score(
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+    ) -> Float[Tensor, "b d n"]:
+        return process.log_score(self.log_mean(output, process, x_t, t), x_t, t)
+
+    def integrand(
+        self,
+        output: Float[Tensor, "b d n"],
+        process: ForwardProcess,
+        x_t: Int[Tensor, "b d"],
+        x_0: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+    ) -> Float[Tensor, "b d"]:
+        if self.leave_one_out:
+            return process.posterior_entropy(output, x_t, x_0, t)
+        return process.mean_entropy(self.log_mean(output, process, x_t, t), x_t, x_0, t)
+
+
+class ScoreHead(Head):
+    """Outputs are the log scores, as published (Eq. 8).
+
+    Args:
+        scaled: divide the score by the known chance to arrive at `x_t`, as SEDD does, so that the outputs stay
+            of order one while the score itself grows like `1/t`.
+    """
+
+    def __init__(self, scaled: bool = True):
+        super().__init__()
+        self.scaled = scaled
+
+    def config(self) -> dict[str, Any]:
+        return {"scaled": self.scaled}
+
+    def log_score(
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+    ) -> Float[Tensor, "b d n"]:
+        log_score = output.to(process.dtype)
+        if not self.scaled:
+            return log_score
+        log_arrival = process.log_arrival(x_t, t)[..., None]
+        # nothing arrives where no clock runs: the rate is 0 there, and any finite score will do
+        return log_score - torch.where(log_arrival > -torch.inf, log_arrival, 0.0)
+
+    def integrand(
+        self,
+        output: Float[Tensor, "b d n"],
+        process: ForwardProcess,
+        x_t: Int[Tensor, "b d"],
+        x_0: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+    ) -> Float[Tensor, "b d"]:
+        return process.score_entropy(self.log_score(output, process, x_t, t), x_t, x_0, t)

@@ -1,0 +1,6 @@
+"""Networks: noisy tokens and a time in, one number a state out."""
+
+from dmb.networks.base import Network as Network
+from dmb.networks.mlp import MLP as MLP
+from dmb.networks.tabular import Tabular as Tabular
+from dmb.networks.transformer import Transformer as Transformer

@@ -1,0 +1,87 @@
+"""What every network takes and gives."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb.configurable import Configurable
+
+
+class Network(nn.Module, Configurable, ABC):
+    """Reads noisy tokens and gives one number a state at every position; a head says what the numbers mean."""
+
+    num_positions: int
+    num_states: int
+    num_classes: int = 0
+
+    @abstractmethod
+    def forward(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        """Outputs for every state of every position.
+
+        Args:
+            x_t: noisy tokens.
+            t: their times, in [0, 1].
+            label: class of each row, or -1 for none; only for a network made with `num_classes`.
+            given: positions that are known to hold data, not noise.
+        """
+
+
+class TimeEmbedding(nn.Module):
+    r"""`t ∈ [0, 1]` as Fourier features of the angle `φ = arcsin(√t)`, through a small MLP.
+
+    The angle is bounded and, unlike `t`, log-odds or `σ̄(t)`, well-scaled at both ends: near 0 and near 1 equal steps of
+    `φ` are equal *relative* steps of the number of noisy, or of clean, tokens' square root.
+    """
+
+    frequencies: Float[Tensor, " f"]
+
+    def __init__(self, width: int, features: int = 64):
+        super().__init__()
+        # φ/(π/2) runs over [0, 1]; the highest frequency turns once in 1/16 of it
+        self.register_buffer("frequencies", torch.linspace(0.5, 16.0, features // 2) * 2, persistent=False)
+        self.first, self.second = nn.Linear(features, width), nn.Linear(width, width)
+
+    def forward(self, t: Float[Tensor, " b"]) -> Float[Tensor, "b w"]:
+        angle = torch.asin(t.sqrt()).to(self.first.weight.dtype)[:, None] * self.frequencies
+        return self.second(F.silu(self.first(torch.cat([angle.cos(), angle.sin()], dim=-1))))
+
+
+class LabelEmbedding(nn.Module):
+    """A vector a class, and one for "no class"; in training a share of the labels is hidden, for guidance later.
+
+    Args:
+        num_classes: how many classes there are.
+        width: size of the vectors.
+        dropout: share of training labels that are hidden.
+    """
+
+    def __init__(self, num_classes: int, width: int, dropout: float = 0.1):
+        super().__init__()
+        self.num_classes, self.dropout = num_classes, dropout
+        self.table = nn.Embedding(num_classes + 1, width)
+
+    def forward(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b w"]:
+        device = self.table.weight.device
+        if label is None:
+            label = torch.full((batch,), -1, device=device)
+        if label.min() < -1 or label.max() >= self.num_classes:
+            worst = label[(label < -1) | (label >= self.num_classes)][0].item()
+            raise ValueError(f"label must lie in [0, {self.num_classes}), or be -1 for none, got {worst}")
+        if self.training and self.dropout > 0:
+            label = torch.where(torch.rand(batch, device=device) < self.dropout, -1, label)
+        return self.table(label % (self.num_classes + 1))  # -1 is the last row
+
+
+def refuse_label(label: Tensor | None) -> None:
+    """For networks made without classes."""
+    if label is not None:
+        raise ValueError("label needs a network made with num_classes > 0")

@@ -1,0 +1,149 @@
+"""The diffusion transformer of SEDD: rotary attention, adaptive layer norms that start at zero."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb import checks
+from dmb.networks.base import LabelEmbedding, Network, TimeEmbedding, refuse_label
+
+SIZES = {
+    "tiny": {"blocks": 4, "width": 96, "heads": 4, "conditioning": 64},
+    "small": {"blocks": 6, "width": 256, "heads": 8, "conditioning": 128},
+    "paper": {"blocks": 12, "width": 768, "heads": 12, "conditioning": 128},
+}
+
+
+class Transformer(Network):
+    """A bidirectional transformer over positions, conditioned on time (and a class) by adaLN-zero.
+
+    Its last layer starts at zero: an untrained model gives the same number to every state.
+
+    Args:
+        num_states: `n`, of the process.
+        num_positions: `d`.
+        blocks: how many attention blocks.
+        width: size of a position's vector; a multiple of `2 · heads`.
+        heads: attention heads.
+        conditioning: size of the vector that time and label are embedded into.
+        dropout: on attention and MLP outputs.
+        num_classes: how many class labels there are; 0 for a model without.
+        label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
+
+    >>> network = Transformer.of_size("tiny", num_states=27, num_positions=64)
+    >>> sum(p.numel() for p in network.parameters())
+    620155
+    """
+
+    def __init__(
+        self,
+        num_states: int,
+        num_positions: int,
+        *,
+        blocks: int = 4,
+        width: int = 96,
+        heads: int = 4,
+        conditioning: int = 64,
+        dropout: float = 0.1,
+        num_classes: int = 0,
+        label_dropout: float = 0.1,
+    ):
+        super().__init__()
+        if width % (2 * heads):
+            raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
+        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
+        self._options = {
+            "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
+            "num_classes": num_classes, "label_dropout": label_dropout,
+        }  # fmt: skip
+        self.tokens = nn.Embedding(num_states, width)
+        self.given = nn.Parameter(torch.zeros(width))
+        self.time = TimeEmbedding(conditioning)
+        self.label = LabelEmbedding(num_classes, conditioning, label_dropout) if num_classes else None
+        self.blocks = nn.ModuleList([_Block(width, heads, conditioning, dropout) for _ in range(blocks)])
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.modulation = _zeroed(nn.Linear(conditioning, 2 * width))
+        self.output = _zeroed(nn.Linear(width, num_states))
+        self.register_buffer("rotary", _rotary_angles(num_positions, width // heads), persistent=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    @classmethod
+    def of_size(cls, size: str, num_states: int, num_positions: int, **options: Any) -> "Transformer":
+        """A transformer of a named size: `tiny` (0.6 M parameters), `small` (6 M), `paper` (SEDD's, 90 M)."""
+        checks.choice("size", size, tuple(SIZES))
+        return cls(num_states, num_positions, **{**SIZES[size], **options})
+
+    def config(self) -> dict[str, Any]:
+        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
+
+    def forward(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        condition = self.time(t)
+        if self.label is not None:
+            condition = condition + self.label(label, len(x_t))
+        else:
+            refuse_label(label)
+        condition = F.silu(condition)
+        x = self.tokens(x_t)
+        if given is not None:
+            x = x + given[..., None] * self.given
+        for block in self.blocks:
+            x = block(x, condition, self.rotary)
+        shift, scale = self.modulation(condition)[:, None].chunk(2, dim=-1)
+        return self.output(self.norm(x) * (1 + scale) + shift)
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int, conditioning: int, dropout: float):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm_1 = nn.LayerNorm(width, elementwise_affine=False)
+        self.norm_2 = nn.LayerNorm(width, elementwise_affine=False)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.project = nn.Linear(width, width, bias=False)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.modulation = _zeroed(nn.Linear(conditioning, 6 * width))
+
+    def forward(
+        self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "b c"], rotary: Float[Tensor, "2 d h"]
+    ) -> Float[Tensor, "b d w"]:
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
+        attended = self._attention(torch.addcmul(shift_1, self.norm_1(x), 1 + scale_1), rotary)
+        x = torch.addcmul(x, gate_1, F.dropout(attended, self.dropout, self.training))
+        lifted = self.mlp(torch.addcmul(shift_2, self.norm_2(x), 1 + scale_2))
+        return torch.addcmul(x, gate_2, F.dropout(lifted, self.dropout, self.training))
+
+    def _attention(self, x: Float[Tensor, "b d w"], rotary: Float[Tensor, "2 d h"]) -> Float[Tensor, "b d w"]:
+        batch, positions, width = x.shape
+        query, key, value = (
+            part.view(batch, positions, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        mixed = F.scaled_dot_product_attention(_rotate(query, rotary), _rotate(key, rotary), value)
+        return self.project(mixed.transpose(1, 2).reshape(batch, positions, width))
+
+
+def _rotary_angles(num_positions: int, head_width: int) -> Float[Tensor, "2 d h"]:
+    """Cosines and sines of position × frequency, frequencies falling geometrically from 1 to 1e-4."""
+    frequencies = 1e4 ** -(torch.arange(0, head_width, 2) / head_width)
+    angles = torch.arange(num_positions)[:, None] * frequencies
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+def _rotate(x: Float[Tensor, "b k d w"], rotary: Float[Tensor, "2 d h"]) -> Float[Tensor, "b k d w"]:
+    cos, sin = rotary.to(x.dtype)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
+
+
+def _zeroed(layer: nn.Linear) -> nn.Linear:
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

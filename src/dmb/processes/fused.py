@@ -1,0 +1,225 @@
+"""The bridge's integrand and its gradient in one pass over the logits, for when the rates are constants.
+
+The closed form of `BridgeProcess.mean_entropy` builds a dozen `[b, d, n]` tensors for autograd. With the rates fixed
+(Score-learning), value and gradient can be computed together, a few rows at a time, so that all intermediates stay in
+cache and only the gradient itself is kept.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+_CHUNK = 1 << 19
+"""Logits worked on at a time: small enough for the cache, large enough to hide the cost of a call."""
+
+_RANGE = 60.0
+"""Exponents further below 0 than this are left to the closed form in log space: float32 ends at 87."""
+
+
+class Rows(NamedTuple):
+    """What each row of logits, one a position, needs to know of the process."""
+
+    log_c: Float[Tensor, "r n"]
+    log_d: Float[Tensor, "r n"]
+    table: Int[Tensor, " p"]
+    """Which row of these tables it uses."""
+    token: Int[Tensor, "h n"]
+    rank: Int[Tensor, "h n"]
+    order: Int[Tensor, " p"]
+    """Which row of these permutations it uses."""
+    lowest: Int[Tensor, " p"]
+    """The lowest rank that its position has."""
+    highest: int
+    """The highest rank that data can have: the mask is never data."""
+    now: Int[Tensor, " p"]
+    source: Int[Tensor, " p"]
+    log_hazard: Float[Tensor, " p"]
+    """`log(w c_x / D_x)`, `x = x_t`."""
+    intensity: Float[Tensor, " p"]
+    """`A_x`."""
+    negentropy: Float[Tensor, " p"]
+    """`Σ D_y log D_y` over the ranks strictly between `x_0` and `x_t`, `D` divided by `c_x`."""
+
+    def take(self, index: Int[Tensor, " k"]) -> "Rows":
+        own = {"table", "order", "lowest", "now", "source", "log_hazard", "intensity", "negentropy"}
+        return self._replace(**{name: getattr(self, name)[index] for name in own})
+
+
+def posterior_entropy(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[Tensor, " p"], Bool[Tensor, ""]]:
+    """The integrand of `J_score` when `logits` are `log ρ(x_0^i | x_t^{-i})`, and whether float range sufficed.
+
+    With `e = exp(logits)`, `W` its prefix sums over ranks, `Z = D_x W_{x-1} + c_x e_x`, `g_y = c_y e_y + D_y W_{y-1}`:
+    `h c_{x-1} D_x W_{x-1} / Z` where nothing moved, and where it did
+    `h [Σ_{x_0≤y<x} q_y log(q_y / g_y) - c_{x-1} (log(D_x / Z) + c_x e_x / Z)]`. Here `c`, `D`, `q` and `g` are all divided
+    by `c_x`, and the hazard `h` is multiplied by it, which changes nothing but keeps them in range.
+    """
+    value, enough, _ = _PosteriorEntropy.apply(logits, rows)
+    return value, enough
+
+
+def negentropy(
+    log_c: Float[Tensor, "r n"],
+    log_d: Float[Tensor, "r n"],
+    table: Int[Tensor, " p"],
+    now: Int[Tensor, " p"],
+    source: Int[Tensor, " p"],
+) -> Float[Tensor, " p"]:
+    """The field of that name of `Rows`, by prefix sums over each table once; float64, since it is a difference."""
+    d = log_d.double().exp()
+    sums, masses = torch.xlogy(d, d).cumsum(1), d.cumsum(1)
+    last = (now - 1).clamp(min=0)
+    between, mass = (prefix[table, last] - prefix[table, source] for prefix in (sums, masses))
+    log_c_x = log_c[table, now].double()
+    relative = (between - log_c_x * mass) * torch.exp(-log_c_x)
+    return torch.where(now > source, relative, 0.0).to(log_c.dtype)
+
+
+class _PosteriorEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        wanted = ctx.needs_input_grad[0]
+        dtype = rows.log_hazard.dtype
+        value = torch.zeros(len(logits), dtype=dtype, device=logits.device)
+        gradient = torch.empty_like(logits) if wanted else logits.new_empty(0)
+        moved = rows.now > rows.source
+        runs = rows.log_d[rows.table, rows.now] > -torch.inf
+        if wanted:  # nothing can have arrived where no clock runs
+            gradient[~moved & ~runs] = 0
+        only_top = bool((rows.log_d[:, :-1] == -torch.inf).all())
+        enough = torch.ones((), dtype=torch.bool, device=logits.device)
+        for kind, work in ((moved, _top_clock if only_top else _moved), (~moved & runs, _unmoved)):
+            for index in _chunks(kind.nonzero().squeeze(-1), rows.table, logits.shape[1]):
+                part, slope, fits = work(logits.index_select(0, index).to(dtype), rows.take(index), wanted)
+                value[index] = part
+                enough &= fits
+                if slope is not None:
+                    gradient.index_copy_(0, index, slope.to(gradient.dtype))
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(enough, gradient)
+        return value, enough & value.isfinite().all(), gradient
+
+    @staticmethod
+    def backward(ctx: Any, grad_value: Tensor, *_: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad_value[:, None].to(gradient.dtype), None
+
+
+def _chunks(index: Tensor, table: Tensor, num_states: int) -> list[Tensor]:
+    """Split rows into pieces that fit the cache; where a piece is small, into rows that share a table."""
+    size = max(1, _CHUNK // num_states)
+    if size >= 64 or len(index) == 0:
+        return list(index.split(size))
+    _, counts = torch.unique_consecutive(table[index], return_counts=True)
+    return [piece for group in index.split(counts.tolist()) for piece in group.split(size)]
+
+
+Part = tuple[Tensor, Tensor | None, Tensor]
+
+
+def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
+    log_c, log_d = (table[rows.table, rows.now] for table in (rows.log_c, rows.log_d))
+    rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
+    below = rank < rows.now[:, None]
+    if rows.lowest.any():
+        below &= rank >= rows.lowest[:, None]
+    here = rows.token[rows.order, rows.now][:, None]
+    log_at = log_c + logits.gather(1, here).squeeze(1)
+    masked = torch.where(below, logits, -torch.inf)
+    largest = masked.amax(1, keepdim=True)
+    largest = torch.where(largest > -torch.inf, largest, 0.0)  # nothing lies below the lowest rank
+    e = masked.sub_(largest).exp_()
+    total = e.sum(1)
+    log_below = log_d + total.log() + largest.squeeze(1)
+    log_z = torch.logaddexp(log_below, log_at)
+    value = torch.exp(rows.log_hazard - rows.intensity + log_below - log_z)
+    fits = torch.ones((), dtype=torch.bool, device=logits.device)
+    if not wanted:
+        return value, None, fits
+    pull = value * torch.exp(log_at - log_z)
+    e *= (pull / torch.where(total > 0, total, 1.0))[:, None]
+    return value, e.scatter_(1, here, -pull[:, None]), fits
+
+
+def _top_clock(logits: Tensor, rows: Rows, wanted: bool) -> Part:
+    """Rows that moved when only the top clock runs: a weighted cross-entropy, as in masked diffusion."""
+    here, source = (rows.token[rows.order, place][:, None] for place in (rows.now, rows.source))
+    log_c_x = rows.log_c[rows.table, rows.now]
+    log_d_x = rows.log_d[rows.table, rows.now] - log_c_x
+    at = logits.gather(1, here).squeeze(1)
+    if rows.highest < logits.shape[1] - 1:
+        at = torch.full_like(at, -torch.inf)
+    below = logits.scatter(1, here, -torch.inf)
+    if rows.lowest.any():
+        rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
+        below.masked_fill_(rank < rows.lowest[:, None], -torch.inf)
+    log_total = below.logsumexp(1)
+    log_z = torch.logaddexp(log_d_x + log_total, at)
+    log_odds, pi_at = log_d_x - log_z, torch.exp(at - log_z)
+    weight = torch.exp(rows.log_hazard - rows.intensity)  # h c_{x-1}, and c_{x_0} = c_{x-1}
+    value = weight * (-logits.gather(1, source).squeeze(1) - log_odds - pi_at)
+    fits = torch.ones((), dtype=torch.bool, device=logits.device)
+    if not wanted:
+        return value, None, fits
+    pi_below = torch.exp(log_odds + log_total)
+    slope = below.sub_(log_total[:, None]).exp_().mul_((weight * pi_below * (1 + pi_at))[:, None])
+    slope.scatter_add_(1, source, -weight[:, None])
+    return value, slope.scatter_(1, here, (weight * pi_at * (1 - pi_below))[:, None]), fits
+
+
+def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
+    now, source = rows.now[:, None], rows.source[:, None]
+    column = torch.arange(logits.shape[1], device=logits.device)
+    e = _reorder(logits, rows.token, rows.order)
+    top = now.clamp(max=rows.highest)
+    if bool((top < len(column) - 1).any()):
+        e.masked_fill_(column > top, -torch.inf)
+    if rows.lowest.any():
+        e.masked_fill_(column < rows.lowest[:, None], -torch.inf)
+    e -= e.amax(1, keepdim=True)
+    log_at, log_source = e.gather(1, now), e.gather(1, source)
+    e = e.exp_()
+
+    # relative to c_x; and one row of tables where all rows of the chunk agree
+    log_c_x = rows.log_c[rows.table, rows.now][:, None]
+    agree = bool((rows.table == rows.table[0]).all()) and bool((log_c_x == log_c_x[0]).all())
+    some = slice(0, 1) if agree else slice(None)
+    log_c = rows.log_c[rows.table[some]] - log_c_x[some]
+    log_d = rows.log_d[rows.table[some]] - log_c_x[some]
+    c, d = log_c.exp(), log_d.exp()
+    c, d, log_c, log_d = (table.expand(len(e), -1) for table in (c, d, log_c, log_d))
+    log_c_source, log_d_x = log_c.gather(1, source), log_d.gather(1, now)
+    c_source, c_below, hazard = log_c_source.exp(), torch.exp(-rows.intensity)[:, None], rows.log_hazard.exp()[:, None]
+
+    prefix = torch.zeros_like(e)
+    torch.cumsum(e[:, :-1], 1, out=prefix[:, 1:])
+    total = prefix.gather(1, now)
+    log_z = torch.logaddexp(log_d_x + total.log(), log_at)
+    log_odds, pi_at = log_d_x - log_z, torch.exp(log_at - log_z)
+    # g ≥ D_y e_{x_0}: where it underflows at all, q_y = D_y is below 1e-12 and its share of the sum below rounding
+    g = torch.mul(c, e).addcmul_(d, prefix).clamp_(min=torch.finfo(e.dtype).tiny)
+    g_source = g.gather(1, source)
+    # q: D strictly between x_0 and x_t, c_{x_0} at x_0, 0 elsewhere
+    between = torch.where((column > source) & (column < now), d, 0.0)
+    divergence = rows.negentropy[:, None] - torch.log(g, out=prefix).mul_(between).sum(1, keepdim=True)
+    divergence = divergence + c_source * (log_c_source - g_source.log())
+    value = hazard * (divergence - c_below * (log_odds + pi_at))
+    fits = (log_source > -_RANGE).all()
+    if not wanted:
+        return value.squeeze(1), None, fits
+
+    share = between.div_(g)
+    own = torch.mul(share, c, out=g).scatter_add_(1, source, c_source * c_source / g_source)
+    feed = share.mul_(d).scatter_add_(1, source, c_source * d.gather(1, source) / g_source)
+    # a state feeds the prefix sums of all above it: the total of those less what lies at or below it
+    slope = torch.cumsum(feed, 1, out=prefix)
+    slope += c_below * log_odds.exp() * (1 + pi_at) - slope[:, -1:].clone()
+    slope -= own
+    slope *= e.mul_(hazard)
+    slope.scatter_(1, now, hazard * c_below * pi_at * (1 - log_odds.exp() * total))
+    return value.squeeze(1), _reorder(slope, rows.rank, rows.order), fits
+
+
+def _reorder(values: Float[Tensor, "k n"], index: Int[Tensor, "h n"], order: Int[Tensor, " k"]) -> Float[Tensor, "k n"]:
+    return values.index_select(1, index[0]) if len(index) == 1 else values.gather(1, index[order])

@@ -1,0 +1,150 @@
+"""What all samplers share: the time grid, and the model seen through temperature, guidance and given positions."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dmb import checks, numerics
+from dmb.processes.base import ForwardProcess
+from dmb.reverse import ReverseModel
+from dmb.schedules import Canonical
+
+GRIDS = ("canonical", "uniform", "cosine")
+
+
+class State(NamedTuple):
+    """Where a sampler has come to."""
+
+    t: float
+    """The time of all rows, or the latest of them."""
+    x: Int[Tensor, "b d"]
+
+
+class Sampler(Protocol):
+    """Runs the chain in reverse from `x_T`, yielding every state on the way; the last has `t = 0`."""
+
+    def __call__(
+        self,
+        denoiser: "Denoiser",
+        x_T: Int[Tensor, "b d"],
+        times: Float[Tensor, " k"],
+        generator: torch.Generator | None,
+    ) -> Iterator[State]: ...
+
+
+@dataclass(frozen=True)
+class Denoiser:
+    """A model seen through what the user asks of its samples.
+
+    Args:
+        model: the model.
+        label: class of each row.
+        guidance: classifier-free guidance: 1 is the model given the label, 0 the model without it, more than 1 leads
+            further away from the model without it.
+        temperature: of the posterior over clean tokens.
+        top_p: keep the likeliest clean tokens that make up this much of the posterior.
+        given: positions that hold data and stay as they are.
+    """
+
+    model: ReverseModel
+    label: Int[Tensor, " b"] | None = None
+    guidance: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    given: Bool[Tensor, "b d"] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
+        if self.guidance != 1 and self.label is None:
+            raise ValueError("guidance needs a label")
+
+    @property
+    def process(self) -> ForwardProcess:
+        return self.model.process
+
+    def log_mean(self, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float) -> Float[Tensor, "b d n"]:
+        """`log π(x_0 | x_t)`, guided, tempered and cut to its nucleus."""
+        log_mean = self._guided(self.model.log_mean, x_t, t)
+        if self.guidance != 1 or self.temperature != 1:
+            log_mean = (log_mean / self.temperature).log_softmax(-1)
+        if self.top_p < 1:
+            log_mean = _nucleus(log_mean, self.top_p)
+        return log_mean
+
+    def log_score(self, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float) -> Float[Tensor, "b d n"]:
+        """`log s(x_t, t)`; with the mean head, that of the guided and tempered posterior."""
+        if self.temperature == 1 and self.top_p == 1:
+            return self._guided(self.model.log_score, x_t, t)
+        return self.process.log_score(self.log_mean(x_t, t), x_t, t)
+
+    def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        return x if self.given is None else torch.where(self.given, x_T, x)
+
+    def _guided(
+        self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float
+    ) -> Float[Tensor, "b d n"]:
+        if self.label is None or self.guidance == 1:
+            return evaluate(x_t, t, self.label, self.given)
+        without = evaluate(x_t, t, torch.full_like(self.label, -1), self.given)
+        guided = without + self.guidance * (evaluate(x_t, t, self.label, self.given) - without)
+        return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
+
+
+def time_grid(
+    process: ForwardProcess, steps: int, grid: str | Float[Tensor, " k"] = "canonical"
+) -> Float[Tensor, " k"]:
+    """Times from 1 down to 0 (float64, `[steps + 1]`).
+
+    Args:
+        process: whose time it is.
+        steps: how many steps; read off a custom grid.
+        grid: `canonical` (equal shares of all changes a step, whatever the schedule), `uniform` in `t`, `cosine` (few
+            changes in the first steps, many in the last), or times of your own, falling from 1 to 0.
+
+    >>> from dmb import UniformProcess
+    >>> time_grid(UniformProcess(1, 2), 4, "uniform")
+    tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
+    """
+    if isinstance(grid, Tensor):
+        grid = grid.double()
+        if grid.ndim != 1 or len(grid) < 2 or grid[0] != 1 or grid[-1] != 0 or (grid.diff() >= 0).any():
+            raise ValueError(f"grid must fall strictly from 1 to 0, got {grid.tolist()[:8]}")
+        return grid
+    checks.choice("grid", grid, GRIDS)
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    share = torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=process.device)
+    if grid == "cosine":
+        share = torch.sin(torch.pi / 2 * share)
+    if grid == "uniform":
+        return share
+    canonical = Canonical(process.p_0, survival=1e-12)
+    end = process.schedule(torch.ones(1, dtype=torch.float64, device=process.device), process.exit_rates).sigma_bar
+    clock_time = canonical(share * canonical.inverse(end, process.exit_rates), process.exit_rates).sigma_bar
+    times = process.schedule.inverse(clock_time, process.exit_rates).clamp(0, 1)
+    times[0], times[-1] = 1.0, 0.0
+    return times
+
+
+def draw_prior(process: ForwardProcess, count: int, *, generator: torch.Generator | None = None) -> Int[Tensor, "b d"]:
+    """`x_T ~ p_T`, by inverse CDF, position by position; no `[b, d, n]` tensor."""
+    cdf = process.p_T.detach().double().cumsum(-1).expand(process.num_positions, -1).contiguous()
+    uniform = torch.rand(process.num_positions, count, generator=generator, device=cdf.device, dtype=torch.float64)
+    drawn = torch.searchsorted(cdf, uniform * cdf[:, -1:], right=True)
+    last = (cdf < cdf[:, -1:]).sum(-1, keepdim=True)
+    return torch.minimum(drawn, last).T.contiguous()
+
+
+def _nucleus(log_p: Float[Tensor, "b d n"], top_p: float) -> Float[Tensor, "b d n"]:
+    """Keep the likeliest states until their mass reaches `top_p`; always at least one."""
+    ordered, index = log_p.sort(-1, descending=True)
+    before = numerics.prefix_sum(ordered.exp())
+    ordered = ordered.masked_fill(before >= top_p, -torch.inf)
+    return torch.empty_like(log_p).scatter_(-1, index, ordered).log_softmax(-1)

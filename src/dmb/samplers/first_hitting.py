@@ -1,0 +1,51 @@
+"""From jump to jump: the network is called only when something moves."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dmb.processes.bridge import BridgeProcess
+from dmb.samplers.base import Denoiser, State
+
+
+@torch.no_grad()
+def first_hitting(
+    denoiser: Denoiser, x_T: Int[Tensor, "b d"], times: Float[Tensor, " k"], generator: torch.Generator | None = None
+) -> Iterator[State]:
+    """Draw for every position when it would next jump, let the first one do so, and ask the network again.
+
+    When a jump happens does not depend on where it leads, so its time is drawn in closed form. Rows run on clocks of
+    their own and leave the batch when they are done. Between jumps the posterior is taken to stand still; `times` says
+    when to ask again even if nothing moved. The grid `(1, 0)` asks only when something moves.
+
+    Needs the mean head and a `BridgeProcess`, whose states are left once and for all.
+    """
+    process = denoiser.process
+    if not isinstance(process, BridgeProcess):
+        raise ValueError(f"first_hitting needs a BridgeProcess, got a {type(process).__name__}")
+    x, t = x_T, torch.ones(len(x_T), dtype=torch.float64, device=x_T.device)
+    yield State(1.0, x)
+    rising = times.flip(0).to(x.device)
+    while (active := t > 0).any():
+        rows = active.nonzero().squeeze(-1)
+        now, state = t[rows], x[rows]
+        log_mean = _rows_of(denoiser, rows).log_mean(state, now)
+        when, where = process.next_jump(log_mean, state, now, generator=generator)
+        if denoiser.given is not None:
+            when = when.masked_fill(denoiser.given[rows], 0.0)
+        latest, position = when.max(-1)
+        floor = rising[torch.searchsorted(rising, now) - 1]
+        jumps = latest > floor
+        landed = state.scatter(-1, position[:, None], where.gather(-1, position[:, None]))
+        x = x.index_copy(0, rows, torch.where(jumps[:, None], landed, state))
+        # rounding must not let time stand still
+        t[rows] = torch.where(jumps, torch.minimum(latest, torch.nextafter(now, floor)), floor)
+        yield State(t.max().item(), x)
+
+
+def _rows_of(denoiser: Denoiser, rows: Int[Tensor, " k"]) -> Denoiser:
+    label = None if denoiser.label is None else denoiser.label[rows]
+    given = None if denoiser.given is None else denoiser.given[rows]
+    return Denoiser(denoiser.model, label, denoiser.guidance, denoiser.temperature, denoiser.top_p, given)

@@ -1,0 +1,41 @@
+"""The analytic (Tweedie) sampler of SEDD, in closed form for every process."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dmb import numerics
+from dmb.processes.base import ForwardProcess
+from dmb.samplers.base import Denoiser, State
+
+
+@torch.no_grad()
+def tweedie(
+    denoiser: Denoiser, x_T: Int[Tensor, "b d"], times: Float[Tensor, " k"], generator: torch.Generator | None = None
+) -> Iterator[State]:
+    """`p(x_s = y | x_t) ∝ (s exp(-ΔQ))_y exp(ΔQ)[y, x_t]`: exact for a position when its score is."""
+    x = x_T
+    yield State(1.0, x)
+    for t, s in pairwise(times.tolist()):
+        weights = tweedie_probabilities(denoiser.process, denoiser.log_score(x, t), x, t, s)
+        x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
+        yield State(s, x)
+
+
+def tweedie_probabilities(
+    process: ForwardProcess, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: float, s: float
+) -> Float[Tensor, "b d n"]:
+    """Unnormalised `p(x_s | x_t)`. A score that no distribution has makes entries negative: those are set to 0."""
+    ratios = log_score.exp().scatter(-1, x_t[..., None], 1.0)
+    ratios = torch.where(process.log_likelihood(x_t, t) > -torch.inf, ratios, 0.0)
+    earlier = process.unevolve(ratios, t, start=s)
+    weights = (earlier * process.log_likelihood(x_t, t, start=s).exp()).clamp(min=0)
+    mask_token = getattr(process, "mask_token", None)
+    if s == 0 and mask_token is not None:  # data are never masked
+        weights = weights.index_fill(-1, torch.tensor(mask_token, device=x_t.device), 0.0)
+    # where nothing is left the score contradicts itself: stay
+    nothing = weights.sum(-1, keepdim=True) == 0
+    return torch.where(nothing, torch.zeros_like(weights).scatter(-1, x_t[..., None], 1.0), weights)

@@ -1,0 +1,251 @@
+"""One suite that every sampler passes, with the exact network in place of a trained one."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+import toys
+from dmb import theory
+from dmb.samplers import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
+from dmb.samplers.euler import euler_probabilities
+from dmb.samplers.tweedie import tweedie_probabilities
+
+import oracles
+
+EXACT_IN_ONE_DIMENSION = ("ancestral", "first_hitting", "tweedie")
+
+
+def runs_on(sampler, name):
+    return sampler != "first_hitting" or "bridge" in name or name == "masked diffusion"
+
+
+ALL_PAIRS = [(s, n) for s in SAMPLERS for n in toys.PROCESSES if runs_on(s, n)]
+every_pair = pytest.mark.parametrize(("sampler", "name"), ALL_PAIRS, ids=lambda v: v)
+
+
+def counts_of(x, shape):
+    index = np.ravel_multi_index(tuple(x.T.numpy()), shape)
+    return np.bincount(index, minlength=np.prod(shape))
+
+
+def total_variation(x, mu):
+    counts = counts_of(x, tuple(mu.shape))
+    return np.abs(counts / counts.sum() - mu.numpy().ravel()).sum() / 2
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize(("sampler", "name"), [p for p in ALL_PAIRS if p[0] in EXACT_IN_ONE_DIMENSION], ids=lambda v: v)
+def test_in_one_dimension_samples_are_exact_at_any_number_of_steps(sampler, name, steps):
+    mu = toys.distribution(5, seed=1)
+    bridge = toys.model(name, mu)
+    x = bridge.sample(20_000, steps=steps, sampler=sampler, generator=torch.Generator().manual_seed(steps))
+    assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=5), mu) > 1e-5
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_score_head_samples_exactly_with_tweedie(steps):
+    mu = toys.distribution(5, seed=1)
+    bridge = toys.model("bridge", mu, "score")
+    x = bridge.sample(20_000, steps=steps, sampler="tweedie", generator=torch.Generator().manual_seed(0))
+    assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=5), mu) > 1e-5
+
+
+@every_pair
+def test_in_two_dimensions_the_error_falls_with_the_number_of_steps(sampler, name):
+    mu = toys.distribution(3, 3, seed=2)
+    bridge = toys.model(name, mu)
+    errors = [
+        total_variation(
+            bridge.sample(15_000, steps=steps, sampler=sampler, generator=torch.Generator().manual_seed(0)), mu
+        )
+        for steps in (1, 4, 32)
+    ]
+    noise = 0.015
+    assert errors[2] < max(errors[0] / 3, noise)
+    assert errors[1] < max(errors[0], noise)
+    assert errors[2] < 0.05
+
+
+def exact_law(bridge, mu, probabilities, steps):
+    """The law of the samples, by carrying the distribution of all of x from step to step; no randomness."""
+    process, n, d = bridge.process, bridge.num_states, bridge.num_positions
+    states = theory.all_sequences(n, d)
+    law = torch.stack([process.p_T[i][states[:, i]] for i in range(d)]).prod(0).detach()
+    times = time_grid(process, steps).tolist()
+    with torch.no_grad():
+        for t, s in pairwise(times):
+            p = probabilities(process, bridge.log_score(states, t), states, t, s)
+            p = p / p.sum(-1, keepdim=True)
+            kernel = torch.stack([p[:, i][:, states[:, i]] for i in range(d)]).prod(0)
+            law = law @ kernel
+    return (law - toys.with_mask_axis(mu, process).flatten()).abs().sum().item() / 2
+
+
+@pytest.mark.parametrize("name", ["bridge", "bridge descending", "bridge in canonical time"])
+def test_eulers_error_falls_in_proportion_to_the_step(name):
+    mu = toys.distribution(4, seed=3)
+    bridge = toys.model(name, mu)
+    steps = np.array([64, 128, 256])
+    errors = [exact_law(bridge, mu, euler_probabilities, int(k)) for k in steps]
+    slope = np.polyfit(np.log(1 / steps), np.log(errors), 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("name", ["bridge", "bridge descending", "bridge with mask", "uniform"])
+def test_tweedie_beats_euler_at_eight_steps(name):
+    mu = toys.distribution(3, 3, seed=4)
+    bridge = toys.model(name, mu)
+    assert exact_law(bridge, mu, tweedie_probabilities, 8) < exact_law(bridge, mu, euler_probabilities, 8)
+
+
+@every_pair
+def test_infilling_approaches_the_exact_conditional(sampler, name):
+    mu = toys.distribution(3, 3, 3, seed=5)
+    bridge = toys.model(name, mu)
+    template = torch.tensor([-1, 2, -1])
+    conditional = mu[:, 2] / mu[:, 2].sum()
+    errors = []
+    for steps in (1, 16):
+        x = bridge.sample(
+            10_000, steps=steps, sampler=sampler, template=template, generator=torch.Generator().manual_seed(0)
+        )
+        assert (x[:, 1] == 2).all()
+        errors.append(total_variation(x[:, [0, 2]], conditional))
+    assert errors[1] < max(errors[0], 0.02)
+    assert errors[1] < (0.15 if sampler == "euler" else 0.05)
+    assert total_variation(x[:, [0, 2]], mu.sum(1)) > 0.1  # it does condition
+
+
+@every_pair
+def test_every_state_on_the_way_is_yielded_and_the_last_is_data(sampler, name):
+    mu = toys.distribution(3, 3, seed=6)
+    bridge = toys.model(name, mu)
+    generator = torch.Generator().manual_seed(0)
+    times = time_grid(bridge.process, 5)
+    x_T = draw_prior(bridge.process, 50, generator=generator)
+    states = list(SAMPLERS[sampler](Denoiser(bridge), x_T, times, generator))
+    assert states[0].t == 1
+    assert torch.equal(states[0].x, x_T)
+    assert states[-1].t == 0
+    assert all(early.t >= late.t for early, late in pairwise(states))
+    assert states[-1].x.max() < 3  # never the mask
+    if sampler != "first_hitting":
+        assert [s.t for s in states] == times.tolist()
+
+
+@every_pair
+def test_the_same_seed_gives_the_same_samples(sampler, name):
+    bridge = toys.model(name, toys.distribution(3, 3, seed=6))
+    one, two, other = (
+        bridge.sample(64, steps=3, sampler=sampler, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    )
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_first_hitting_calls_the_network_only_when_something_moves():
+    mu = toys.distribution(3, 3, 3, seed=7)
+    bridge = toys.model("masked diffusion", mu)
+    calls = []
+    bridge.network.register_forward_hook(lambda *_: calls.append(1))
+    generator = torch.Generator().manual_seed(0)
+    x_T = torch.full((200, 3), 3)
+    times = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    states = list(SAMPLERS["first_hitting"](Denoiser(bridge), x_T, times, generator))
+    jumps = torch.stack([(early.x != late.x).sum(-1) for early, late in pairwise(states)])
+    assert jumps.max() == 1  # one position at a time
+    assert (jumps.sum(0) == 3).all()  # every masked token is unmasked once
+    assert len(calls) <= jumps.sum(0).max() + 1
+
+
+def test_marginals_are_estimated_by_sampling():
+    mu = toys.distribution(3, 3, seed=8)
+    for name, head in [("bridge", "mean"), ("bridge", "score"), ("uniform", "mean"), ("masked diffusion", "mean")]:
+        bridge = toys.model(name, mu, head)
+        marginals = bridge.estimate_marginals(chains=20_000, steps=16, generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(marginals.sum(-1), torch.ones(2).double())
+        expected = toys.with_mask_axis(mu, bridge.process)
+        torch.testing.assert_close(marginals, theory.position_marginals(expected), rtol=0, atol=0.015)
+        bridge.process.set_marginals(marginals)
+        assert bridge.bound(theory.all_sequences(3, 2)).prior.isfinite().all()
+
+
+def test_averaging_the_last_step_has_less_variance_than_counting_samples():
+    mu = toys.distribution(3, 3, seed=8)
+    bridge = toys.model("bridge", mu)
+    exact = theory.position_marginals(mu)
+    averaged, counted = [], []
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        averaged.append((estimate_marginals(bridge, chains=64, steps=8, generator=generator) - exact).square().sum())
+        x = bridge.sample(64, steps=8, generator=generator)
+        counts = torch.stack([torch.bincount(column, minlength=3) for column in x.T]) / 64
+        counted.append((counts - exact).square().sum())
+    assert torch.stack(averaged).mean() < torch.stack(counted).mean()
+
+
+def test_a_low_temperature_and_a_small_nucleus_prefer_likely_sequences():
+    mu = toys.distribution(4, 4, seed=9)
+    bridge = toys.model("masked diffusion", mu)
+
+    def mean_log_prob(**options):
+        x = bridge.sample(4000, steps=8, generator=torch.Generator().manual_seed(0), **options)
+        return mu[x[:, 0], x[:, 1]].log().mean().item()
+
+    plain = mean_log_prob()
+    assert mean_log_prob(temperature=0.5) > plain + 0.1
+    assert mean_log_prob(top_p=0.5) > plain + 0.1
+    assert mean_log_prob(temperature=0.5, sampler="tweedie") > plain + 0.1
+
+
+def test_guidance_leads_away_from_the_model_without_the_label():
+    torch.manual_seed(0)
+    process = dmb.BridgeProcess.from_marginals(torch.full((2, 4), 0.25), mask=True, floor=0.0)
+    network = dmb.MLP(5, 2, width=8, blocks=1, num_classes=2)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.5 * torch.randn_like(p))
+    bridge = dmb.Bridge(process, network)
+    x, t, label = torch.full((1, 2), 4), 0.9, torch.tensor([1])
+    with torch.no_grad():
+        without, with_label = bridge.eval().log_mean(x, t), bridge.log_mean(x, t, label)
+        for guidance in (0.0, 1.0, 3.0):
+            guided = Denoiser(bridge, label, guidance).log_mean(x, t)
+            expected = (without + guidance * (with_label - without)).nan_to_num(nan=-torch.inf).log_softmax(-1)
+            torch.testing.assert_close(guided, expected)
+
+
+@pytest.mark.parametrize("name", toys.PROCESSES)
+def test_the_canonical_grid_makes_equal_shares_of_all_changes(name):
+    mu = toys.distribution(4, 4, seed=10)
+    process = toys.model(name, mu).process
+    times = time_grid(process, 8)
+    stay = [
+        (process.p_0 * process.to_dense(t).diagonal(dim1=1, dim2=2)).sum().item() if "bridge" in name else None
+        for t in times.tolist()
+    ]
+    assert times[0] == 1
+    assert times[-1] == 0
+    if stay[0] is not None:
+        np.testing.assert_allclose(np.diff(stay), (stay[-1] - stay[0]) / 8, rtol=1e-5)
+
+
+def test_grids_and_their_mistakes():
+    process = toys.model("bridge", toys.distribution(3, seed=1)).process
+    assert time_grid(process, 2, "uniform").tolist() == [1, 0.5, 0]
+    custom = torch.tensor([1.0, 0.3, 0.0])
+    assert torch.equal(time_grid(process, 99, custom), custom.double())
+    shares = 1 - time_grid(process, 10, "cosine")
+    assert shares[1] < 0.1
+    for grid, message in [
+        (torch.tensor([1.0, 0.5]), "grid must fall strictly from 1 to 0"),
+        (torch.tensor([1.0, 0.5, 0.5, 0.0]), "grid must fall strictly from 1 to 0"),
+        ("linear", "grid must be one of canonical, uniform, cosine, got 'linear'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            time_grid(process, 4, grid)
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        time_grid(process, 0)

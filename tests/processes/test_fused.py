@@ -1,0 +1,100 @@
+"""The fused integrand against the closed form that autograd differentiates, which the contract suite checks."""
+
+import pytest
+import torch
+
+import dmb
+from dmb.processes import fused
+
+from contracts.cases import CASES
+
+BRIDGES = [case for case in CASES if isinstance(case.build(), dmb.BridgeProcess)]
+
+
+def noisy_pairs(case, t):
+    """Pairs of legal tokens that the process can make, none of the clean ones masked."""
+    process = case.process()
+    x_0, x_t = case.pairs()
+    if process.mask_token is not None:
+        x_0 = torch.where(x_0 == process.mask_token, 0, x_0)
+    likeliest = process.log_transition(x_0, t).argmax(-1)
+    return x_0, torch.where(process.log_prob(x_t, x_0, t).exp() > 1e-30, x_t, likeliest)
+
+
+def value_and_gradient(process, logits, x_t, x_0, t, weights):
+    logits = logits.detach().requires_grad_()
+    value = process.posterior_entropy(logits, x_t, x_0, t)
+    return value.detach(), torch.autograd.grad((weights * value).sum(), logits)[0]
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 19])
+@pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+@pytest.mark.parametrize("case", BRIDGES, ids=lambda case: case.name)
+def test_the_fused_integrand_and_its_gradient_equal_the_closed_form(case, t, chunk, monkeypatch):
+    monkeypatch.setattr(fused, "_CHUNK", chunk)
+    process, (x_0, x_t) = case.process(), noisy_pairs(case, t)
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(*x_t.shape, process.num_states, generator=generator, dtype=torch.float64)
+    weights = torch.rand(x_t.shape, generator=generator, dtype=torch.float64)
+    composed = value_and_gradient(process, logits, x_t, x_0, t, weights)
+    with process.fixed():
+        one_pass = value_and_gradient(process, logits, x_t, x_0, t, weights)
+    torch.testing.assert_close(one_pass, composed, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("t", [1e-12, 1e-6, 0.3, 1.0])
+@pytest.mark.parametrize("low", [1e-8, 1.0, 1e4])
+def test_in_float32_it_has_six_digits_at_extreme_rates_and_times(low, t):
+    generator = torch.Generator().manual_seed(0)
+    alpha = low * torch.rand(1, 26, generator=generator, dtype=torch.float64)
+    process = dmb.BridgeProcess(alpha, torch.randperm(27, generator=generator)[None], num_positions=64)
+    x_0 = torch.randint(27, (64, 64), generator=generator)
+    x_t = process.sample(x_0, t, generator=generator)
+    logits = torch.randn(64, 64, 27, generator=generator, dtype=torch.float64)
+    exact = value_and_gradient(process, logits, x_t, x_0, t, 1.0)
+    process = process.float()
+    with process.fixed():
+        single = value_and_gradient(process, logits.float(), x_t, x_0, t, 1.0)
+    for value, reference in zip(single, exact, strict=True):
+        assert value.dtype == torch.float32
+        scale = reference.abs().amax().item() * 1e-6
+        torch.testing.assert_close(value.double(), reference, rtol=3e-5, atol=max(scale, 1e-30))
+
+
+@pytest.mark.parametrize("gap", [30.0, 80.0, 200.0, 1e4])
+@pytest.mark.parametrize("mask", [False, True])
+def test_logits_far_apart_neither_overflow_nor_flatter_the_model(mask, gap):
+    """Where float32's exponent ends, the closed form in log space takes over: the loss is the true, large one."""
+    marginals = torch.full((1, 5), 0.2)
+    process = dmb.BridgeProcess.from_marginals(marginals, mask=mask, init="uniform")
+    x_0, x_t = torch.tensor([[1]]), torch.tensor([[process.num_states - 1]])
+    logits = torch.zeros(1, 1, process.num_states)
+    logits[..., 1] = -gap
+    process, double = process.float(), dmb.BridgeProcess.from_marginals(marginals.double(), mask=mask, init="uniform")
+    exact = double.posterior_entropy(logits.double(), x_t, x_0, 0.5).detach()
+    with process.fixed():
+        value = process.posterior_entropy(logits, x_t, x_0, 0.5)
+    torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=0)
+    assert value.item() > 0.2 * gap * 0.5 / 5
+
+
+def test_no_gradient_reaches_a_process_that_is_fixed_and_it_is_learnable_again_afterwards():
+    process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3))
+    bridge = dmb.Bridge(process, dmb.MLP(3, 2, width=8))
+    bridge.loss(torch.tensor([[0, 1], [2, 2]])).mean().backward()
+    assert process.raw_alpha.grad is None
+    assert process.raw_alpha.requires_grad
+    assert bridge.network.output.weight.grad is not None
+    bridge.prior_loss().backward()
+    assert process.raw_alpha.grad is not None
+
+
+def test_gradients_keep_the_precision_of_the_logits():
+    process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3))
+    logits = torch.randn(4, 2, 3, dtype=torch.bfloat16, requires_grad=True)
+    x_0, x_t = torch.zeros(4, 2, dtype=torch.long), torch.full((4, 2), 2)
+    with process.fixed():
+        value = process.posterior_entropy(logits, x_t, x_0, 0.5)
+    assert value.dtype == torch.float32
+    value.sum().backward()
+    assert logits.grad.dtype == torch.bfloat16

@@ -1,0 +1,219 @@
+import json
+import subprocess
+import sys
+
+import jaxtyping
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import dmb
+import toys
+
+MU = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]])
+
+
+def small_bridge(process=None, network=None, head="mean"):
+    torch.manual_seed(0)
+    process = process or dmb.BridgeProcess.from_marginals(MU, init="uniform")
+    network = network or dmb.MLP(process.num_states, process.num_positions, width=8, blocks=1)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return dmb.Bridge(process, network, head)
+
+
+BRIDGES = {
+    "mlp": small_bridge,
+    "transformer": lambda: small_bridge(network=dmb.Transformer(3, 2, blocks=1, width=8, heads=2, num_classes=2)),
+    "score head": lambda: small_bridge(head=dmb.ScoreHead(scaled=False)),
+    "mean head without leave-one-out": lambda: small_bridge(head=dmb.MeanHead(leave_one_out=False)),
+    "tied, canonical, float64 process": lambda: small_bridge(
+        dmb.BridgeProcess.from_marginals(MU.double() / MU.double().sum(-1, keepdim=True), tied=True,
+                                         schedule=dmb.Canonical(MU), parametrisation="softplus")
+    ),
+    "mask, descending, geometric": lambda: small_bridge(
+        dmb.BridgeProcess.from_marginals(MU, mask=True, order="descending", schedule=dmb.Geometric())
+    ),
+    "ragged": lambda: small_bridge(
+        dmb.BridgeProcess.from_marginals(
+            torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3]]), state_counts=torch.tensor([2, 3]), init="uniform"
+        )
+    ),
+    "uniform": lambda: small_bridge(dmb.UniformProcess(2, 3, marginals=MU, schedule=dmb.Linear())),
+    "ragged uniform": lambda: small_bridge(dmb.UniformProcess(2, 3, state_counts=torch.tensor([2, 3]))),
+    "dense": lambda: small_bridge(dmb.DenseProcess(torch.tensor([[[-1.0, 1, 0], [0, -1, 1], [1, 0, -1]]]), num_positions=2)),
+}  # fmt: skip
+every_bridge = pytest.mark.parametrize("build", BRIDGES.values(), ids=BRIDGES)
+
+
+def figures(bridge):
+    x = torch.tensor([[0, 1], [1, 2], [0, 0]])
+    bound = bridge.bound(x, generator=torch.Generator().manual_seed(0))
+    sampler = "ancestral" if isinstance(bridge.head, dmb.MeanHead) else "tweedie"
+    samples = bridge.sample(16, steps=4, sampler=sampler, generator=torch.Generator().manual_seed(0))
+    return bound.score, bound.prior, samples
+
+
+@every_bridge
+def test_a_saved_bridge_gives_the_same_bounds_and_samples_to_the_last_bit(build, tmp_path):
+    bridge = build()
+    bridge.save_pretrained(tmp_path)
+    for mine, theirs in zip(figures(bridge), figures(dmb.Bridge.from_pretrained(tmp_path)), strict=True):
+        assert mine.dtype == theirs.dtype
+        assert torch.equal(mine, theirs)
+
+
+def test_another_interpreter_reads_the_same_model(tmp_path):
+    bridge = small_bridge()
+    bridge.save_pretrained(tmp_path)
+    script = (
+        "import sys, torch, dmb; torch.set_num_threads(1); bridge = dmb.Bridge.from_pretrained(sys.argv[1]);"
+        "x = bridge.sample(16, steps=4, generator=torch.Generator().manual_seed(0)); print(x.flatten().tolist())"
+    )
+    output = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert json.loads(output.stdout) == figures(bridge)[2].flatten().tolist()
+
+
+def test_nothing_but_json_and_safetensors_is_written(tmp_path):
+    small_bridge().save_pretrained(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} <= {"config.json", "model.safetensors", "README.md"}
+
+
+def _edit(path, change):
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+TAMPERINGS = {
+    "no config": (lambda d: (d / "config.json").unlink(), "has no config.json"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "has no model.safetensors"),
+    "not JSON": (lambda d: (d / "config.json").write_text("{"), "does not describe a bridge|Expecting"),
+    "a foreign config": (lambda d: (d / "config.json").write_text('{"model_type": "bert"}'), "does not describe a bridge"),
+    "another format": (lambda d: _edit(d / "config.json", lambda c: c.update(format=99)), "has format 99, this version"),
+    "an unknown class": (
+        lambda d: _edit(d / "config.json", lambda c: c["network"].update(type="os.system")), "type must be one of",
+    ),
+    "an unknown option": (
+        lambda d: _edit(d / "config.json", lambda c: c["network"].update(colour=3)), "MLP cannot be built from",
+    ),
+    "another size": (lambda d: _edit(d / "config.json", lambda c: c["network"].update(width=16)), "does not fit"),
+    "truncated weights": (
+        lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:100]),
+        "is not a safetensors file",
+    ),
+    "a missing tensor": (
+        lambda d: save_file(
+            {k: v for k, v in load_file(d / "model.safetensors").items() if k != "process.rank"}, d / "model.safetensors"
+        ),
+        "does not fit",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tamper", "message"), TAMPERINGS.values(), ids=TAMPERINGS)
+def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tmp_path):
+    small_bridge().save_pretrained(tmp_path)
+    tamper(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        dmb.Bridge.from_pretrained(tmp_path)
+
+
+def test_leave_one_out_puts_in_what_the_token_itself_says():
+    """π ∝ ρ · p(x_t | x_0), against the definition."""
+    bridge = small_bridge()
+    x_t, t = torch.tensor([[1, 2]]), 0.4
+    log_rho = bridge.eval().outputs(x_t, t).detach()
+    kernel = bridge.process.to_dense(t).detach()
+    expected = log_rho[0].exp() * torch.stack([kernel[0, :, 1], kernel[1, :, 2]])
+    torch.testing.assert_close(bridge.log_mean(x_t, t)[0].detach().exp(), expected / expected.sum(-1, keepdim=True))
+
+
+def test_without_leave_one_out_the_posterior_is_cut_to_what_is_possible():
+    bridge = small_bridge(head=dmb.MeanHead(leave_one_out=False))
+    x_t, t = torch.tensor([[1, 2]]), 0.4
+    outputs, log_mean = bridge.eval().outputs(x_t, t).detach(), bridge.log_mean(x_t, t).detach()
+    possible = bridge.process.log_likelihood(x_t, t) > -torch.inf
+    assert (log_mean > -torch.inf).equal(possible)
+    torch.testing.assert_close(log_mean, outputs.masked_fill(~possible, -torch.inf).log_softmax(-1))
+
+
+def test_the_scaled_score_head_divides_by_the_known_chance_of_arrival():
+    bridge = small_bridge(head="score")
+    x_t, t = torch.tensor([[0, 1]]), 0.4
+    outputs, log_score = bridge.eval().outputs(x_t, t).detach(), bridge.log_score(x_t, t).detach()
+    kernel = bridge.process.to_dense(t).detach()
+    for i, token in enumerate([0, 1]):
+        lowest = bridge.process.rank[i].argmin()
+        torch.testing.assert_close(log_score[0, i], outputs[0, i] - kernel[i, lowest, token].log())
+
+
+def test_trained_on_a_small_distribution_the_bound_approaches_the_entropy():
+    mu = toys.distribution(3, 3, seed=1)
+    process = dmb.BridgeProcess.from_marginals(torch.stack([mu.sum(1), mu.sum(0)]).float(), init="uniform")
+    torch.manual_seed(0)
+    bridge = dmb.Bridge(process, dmb.MLP(3, 2, width=32, blocks=1, dropout=0.0))
+    generator = torch.Generator().manual_seed(0)
+    optimiser = torch.optim.Adam(bridge.network.parameters(), lr=5e-3)
+
+    def draw(count):
+        index = torch.multinomial(mu.flatten(), count, replacement=True, generator=generator)
+        return torch.stack([index // 3, index % 3], dim=1)
+
+    test = draw(20_000)
+    empirical = -mu[test[:, 0], test[:, 1]].log().mean().item()
+    before = bridge.bound(test, generator=generator)
+    for _ in range(400):
+        optimiser.zero_grad()
+        bridge.loss(draw(256), generator=generator).mean().backward()
+        optimiser.step()
+    after = bridge.bound(test, generator=generator)
+    stderr = after.stderr * 2 * 0.6931
+    assert after.nats > empirical - 3 * stderr
+    assert after.nats - empirical < 0.15 * (before.nats - empirical) + 3 * stderr
+
+
+@pytest.fixture
+def no_type_checks():
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dmb.Bridge(dmb.UniformProcess(2, 3), dmb.MLP(4, 2)), "network must have the process's num_states, got 4 and 3"),
+        (lambda: dmb.Bridge(dmb.UniformProcess(2, 3), dmb.MLP(3, 5)), "network must have the process's num_positions"),
+        (lambda: small_bridge(head="median"), "head must be one of mean, score, got 'median'"),
+        (lambda: small_bridge().sample(2, sampler="gibbs"), "sampler must be one of ancestral, .* got 'gibbs'"),
+        (lambda: small_bridge(head="score").sample(2), "needs head='mean'"),
+        (lambda: small_bridge(dmb.UniformProcess(2, 3)).sample(2, sampler="first_hitting"), "needs a BridgeProcess, got a Uni"),
+        (lambda: small_bridge().sample(2, temperature=0.0), "temperature must be positive, got 0.0"),
+        (lambda: small_bridge().sample(2, top_p=0.0), r"top_p must lie in \(0, 1\], got 0.0"),
+        (lambda: small_bridge().sample(2, guidance=2.0), "guidance needs a label"),
+        (lambda: small_bridge().sample(2, label=torch.tensor([0, 1])), "label needs a network made with num_classes"),
+        (lambda: small_bridge().sample(2, label=torch.tensor([0])), r"label must have shape \[2\], got \[1\]"),
+        (lambda: small_bridge().sample(2, template=torch.tensor([-1, 7])), r"template must lie in \[0, 3\), got 7"),
+        (lambda: small_bridge().sample(2, template=torch.tensor([0, 1, 2])), r"template must have shape \[batch, 2\]"),
+        (lambda: small_bridge().sample(2, template=torch.zeros(3, 2).long()), "template must have 1 row or 2, got 3"),
+        (lambda: small_bridge().sample(2, frozen=torch.tensor([True, False])), "frozen needs a template"),
+        (
+            lambda: small_bridge().sample(2, template=torch.tensor([0, 1]), frozen=torch.tensor([True])),
+            r"frozen must have the template's shape \[1, 2\], got \[1, 1\]",
+        ),
+        (lambda: small_bridge().sample(2, steps=0), "steps must be at least 1, got 0"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_template_may_be_marked_by_frozen_instead_of_minus_one():
+    bridge = small_bridge()
+    x = bridge.sample(8, template=torch.tensor([1, 2]), frozen=torch.tensor([False, True]), steps=2)
+    assert (x[:, 1] == 2).all()
+    assert len(bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), steps=2)) == 2

@@ -1,0 +1,215 @@
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+import torch
+
+import dmb
+import toys
+from dmb import losses, theory
+from dmb.losses import TimeDensity, sample_split
+
+every_process = pytest.mark.parametrize("name", toys.PROCESSES)
+both_heads = pytest.mark.parametrize("head", ["mean", "score"])
+
+
+def entropy(mu):
+    return -(mu * mu.log()).nan_to_num().sum().item()
+
+
+def missed_by_the_prior(mu, process):
+    """KL of the joint at t = 1 from the product of its marginals: what an independent prior cannot know."""
+    joint = theory.joint_marginal(toys.with_mask_axis(mu, process), process, 1.0).detach()
+    product = theory.position_marginals(joint)
+    log_product = sum(
+        row.log().view([-1 if axis == i else 1 for axis in range(joint.ndim)]) for i, row in enumerate(product)
+    )
+    return (joint * (joint.log() - log_product)).nan_to_num().sum().item()
+
+
+@both_heads
+@every_process
+def test_with_the_exact_network_the_bound_is_the_entropy_by_quadrature(name, head):
+    mu = toys.distribution(4, seed=1)
+    bridge = toys.model(name, mu, head)
+    process, n = bridge.process, bridge.num_states
+    x_0, x_t = torch.arange(4).repeat_interleave(n)[:, None], torch.arange(n).repeat(4)[:, None]
+
+    @torch.no_grad()
+    def integrand(v):
+        t = float(v) ** 4  # takes the logarithm at 0 out of scipy's way
+        chance = mu[x_0[:, 0]] * process.log_prob(x_t, x_0, t).exp()[:, 0]
+        possible = chance > 0
+        value = bridge.integrand(x_t[possible], x_0[possible], t)[:, 0]
+        return 4 * float(v) ** 3 * (chance[possible] * value).sum().item()
+
+    score, _ = scipy.integrate.quad(integrand, 0, 1, epsabs=1e-9, epsrel=1e-9, limit=400)
+    prior = (process.p_0 * process.prior_kl_table(process.p_T)).sum().item()
+    assert score + prior == pytest.approx(entropy(mu), abs=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["reduced", "plain"])
+@both_heads
+@every_process
+def test_with_the_exact_network_the_estimated_bound_is_the_entropy_within_3_standard_errors(name, head, estimator):
+    mu = toys.distribution(3, 3, seed=2)
+    bridge = toys.model(name, mu, head)
+    generator = torch.Generator().manual_seed(0)
+    x_0 = torch.multinomial(mu.flatten(), 6000, replacement=True, generator=generator)
+    x_0 = torch.stack([x_0 // 3, x_0 % 3], dim=1)
+    bound = bridge.bound(x_0, estimator=estimator, batch_size=500, generator=generator)
+    # the entropy of this very sample, so that only the estimator's own noise is left
+    empirical = -mu.flatten().log()[x_0[:, 0] * 3 + x_0[:, 1]].mean().item()
+    exact = empirical + missed_by_the_prior(mu, bridge.process)
+    stderr = bound.stderr * 2 * math.log(2)
+    assert bound.nats == pytest.approx(exact, abs=3.5 * stderr)
+    assert 0 < stderr < (0.1 if estimator == "reduced" else 0.2)
+    assert bound.score.shape == bound.prior.shape == (6000,)
+    assert bound.bits_per_token == pytest.approx(bound.nats / 2 / math.log(2))
+    assert bound.score_bits + bound.prior_bits == pytest.approx(bound.bits_per_token)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("estimator", ["reduced", "plain"])
+def test_the_standard_error_is_the_spread_of_repeated_bounds(estimator, samples):
+    mu = toys.distribution(2, 2, 2, 2, seed=3)
+    bridge = toys.model("bridge", mu)
+    generator = torch.Generator().manual_seed(0)
+    bounds = []
+    for _ in range(100):
+        index = torch.multinomial(mu.flatten(), 64, replacement=True, generator=generator)
+        x_0 = theory.all_sequences(2, 4)[index]
+        bounds.append(bridge.bound(x_0, estimator=estimator, samples=samples, batch_size=32, generator=generator))
+    spread = np.std([b.bits_per_token for b in bounds])
+    claimed = np.sqrt(np.mean([b.stderr**2 for b in bounds]))
+    assert claimed == pytest.approx(spread, rel=0.3)
+
+
+def test_the_reduced_estimator_has_less_variance_than_the_plain_one():
+    mu = toys.distribution(2, 2, 2, 2, seed=3)
+    bridge = toys.model("bridge", mu)
+    generator = torch.Generator().manual_seed(0)
+    x_0 = theory.all_sequences(2, 4)[torch.multinomial(mu.flatten(), 20_000, replacement=True, generator=generator)]
+    plain = bridge.bound(x_0, estimator="plain", generator=generator)
+    reduced = bridge.bound(x_0, generator=generator)
+    assert reduced.variance < plain.variance / 3
+
+
+@pytest.mark.parametrize("t", [1e-6, 1e-2, 0.5, 1.0])
+@pytest.mark.parametrize("name", ["bridge", "masked diffusion", "uniform", "dense"])
+def test_splitting_on_whether_anything_moved_leaves_every_mean_as_it_is(name, t):
+    mu = toys.distribution(3, 3, seed=4)
+    bridge = toys.model(name, mu)
+    process = bridge.process
+    generator = torch.Generator().manual_seed(0)
+    x_0 = torch.tensor([[0, 1]]).expand(200_000, -1)
+    times = torch.full((len(x_0),), t, dtype=torch.float64)
+    x_t, weight = sample_split(bridge, x_0, times, generator=generator)
+    sequences = theory.all_sequences(process.num_states, 2)
+    exact = process.log_prob(sequences, x_0[:1].expand(len(sequences), -1), t).sum(-1).exp().detach()
+    found = x_t[:, 0] * process.num_states + x_t[:, 1]
+    for state in range(len(sequences)):
+        values = torch.where(found == state, weight, 0.0)
+        stderr = values.std().item() / len(x_0) ** 0.5
+        # a single move of chance 1e-6 is still estimated to a per cent; what is rarer than the draws is not seen
+        if (found == state).any():
+            assert values.mean().item() == pytest.approx(exact[state].item(), abs=4.5 * stderr)
+        else:
+            assert exact[state] * len(x_0) < 20
+    assert weight.max() <= 2
+
+
+def test_times_are_drawn_from_the_density_that_their_weights_claim():
+    density = TimeDensity()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        u = 1 - torch.rand(500, generator=generator, dtype=torch.float64)
+        t, weight = density.at(u)
+        density.update(t, 1 / (t + 0.01))
+    u = 1 - torch.rand(100_000, generator=generator, dtype=torch.float64)
+    t, weight = density.at(u)
+    assert t.min() > 0
+    assert t.max() <= 1
+    assert weight.max() <= 10 + 1e-9
+    for power in (0, 1, 2):
+        values = weight * t**power
+        assert values.mean().item() == pytest.approx(1 / (power + 1), abs=4 * values.std().item() / 100_000**0.5 + 1e-9)
+    # it has learnt: the integral of 1/(t + 0.01) has far less variance than with uniform times
+    assert (weight / (t + 0.01)).var() < (1 / (u + 0.01)).var() / 20
+
+
+def test_the_score_head_learns_the_ratio_of_marginals():
+    """Proposition 4.6: train a table of scores at one time, compare with p_t(y) / p_t(x)."""
+    mu = toys.distribution(4, seed=5)
+    process = toys.PROCESSES["bridge"](mu[None])
+    table = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True)
+    x_0, x_t = torch.arange(4).repeat_interleave(4)[:, None], torch.arange(4).repeat(4)[:, None]
+    chance = (mu[x_0[:, 0]] * process.log_prob(x_t, x_0, 0.4).exp()[:, 0]).detach()
+    x_0, x_t, chance = x_0[chance > 0], x_t[chance > 0], chance[chance > 0]
+    optimiser = torch.optim.LBFGS([table], max_iter=500, tolerance_grad=1e-12, tolerance_change=1e-16)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = (chance * process.score_entropy(table[x_t], x_t, x_0, 0.4)[:, 0]).sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    p_t = process.evolve(mu[None], 0.4)[0].detach()
+    used = process.rates_into(torch.arange(4)[:, None], 0.4)[:, 0] > 0
+    torch.testing.assert_close(table.detach().exp()[used], (p_t[None] / p_t[:, None])[used], rtol=1e-4, atol=1e-6)
+    assert used.sum() == 6
+
+
+def test_positions_that_are_given_cost_nothing_and_stay_clean():
+    mu = toys.distribution(3, 3, seed=6)
+    bridge = toys.model("bridge", mu)
+    x_0, given = torch.tensor([[0, 1], [2, 2]]), torch.tensor([[True, False], [True, True]])
+    seen = []
+    handle = bridge.network.register_forward_pre_hook(lambda _, args: seen.append(args))
+    loss = bridge.loss(x_0, given=given, generator=torch.Generator().manual_seed(0))
+    handle.remove()
+    x_t, _, _, flags = seen[0]
+    assert torch.equal(flags, given)
+    assert torch.equal(x_t[given], x_0[given])
+    assert loss[1] == 0
+    assert loss[0] > 0
+
+
+def test_the_loss_is_computed_in_float32_whatever_the_network_computes_in():
+    marginals = torch.full((6, 5), 0.2)
+    bridge = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), dmb.Transformer(5, 6, blocks=1, width=16, heads=2))
+    x = torch.randint(5, (8, 6), generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert bridge.outputs(x, 0.5).dtype == torch.bfloat16
+        loss = bridge.loss(x)
+    assert loss.dtype == torch.float32
+    loss.mean().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in bridge.parameters())
+
+
+def test_the_prior_loss_is_the_mean_of_the_prior_part_of_the_bound():
+    mu = toys.distribution(3, 3, seed=7)
+    bridge = toys.model("bridge", mu)
+    x_0 = theory.all_sequences(3, 2)
+    expected = (mu.flatten() * bridge.bound(x_0).prior).sum().item()
+    assert bridge.prior_loss().item() == pytest.approx(expected, rel=1e-9)
+    tied = dmb.BridgeProcess.from_marginals(theory.position_marginals(mu), tied=True)
+    bridge = toys.exact_bridge(mu, tied)
+    pooled = theory.position_marginals(mu).mean(0)
+    table = tied.prior_kl_table(tied.p_T)[0]
+    assert bridge.prior_loss().item() == pytest.approx(2 * (pooled * table).sum().item(), rel=1e-9)
+
+
+def test_a_bound_prints_its_parts():
+    bound = losses.Bound(torch.full((4,), 2 * math.log(2)), torch.full((4,), math.log(2)), 3, 0.0)
+    assert str(bound) == "1.0000 ± 0.0000 bits a token (score 0.6667 + prior 0.3333)"
+
+
+def test_bound_refuses_nothing_to_do():
+    bridge = toys.model("bridge", toys.distribution(3, seed=1))
+    with pytest.raises(ValueError, match="≥ 1 sequence and ≥ 1 sample, got 0 and 1"):
+        bridge.bound(torch.zeros(0, 1, dtype=torch.long))
+    with pytest.raises(ValueError, match="estimator must be one of reduced, plain, got 'best'"):
+        bridge.bound(torch.zeros(1, 1, dtype=torch.long), estimator="best")

@@ -1,0 +1,56 @@
+"""Small distributions and the models that are exact for them."""
+
+import torch
+
+import dmb
+from dmb import theory
+
+
+def distribution(*shape, seed=0):
+    p = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) ** 3
+    return p / p.sum()
+
+
+def stir(process, seed=0):
+    with torch.no_grad():
+        noise = torch.randn(process.raw_alpha.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        process.raw_alpha.copy_(noise + 0.5)  # fast enough that next to nothing of the data is left at t = 1
+    return process
+
+
+def _bridge(**options):
+    return lambda marginals: stir(dmb.BridgeProcess.from_marginals(marginals, **options))
+
+
+PROCESSES = {
+    "bridge": _bridge(),
+    "bridge descending": _bridge(order="descending"),
+    "bridge in canonical time": lambda m: stir(dmb.BridgeProcess.from_marginals(m, schedule=dmb.Canonical(m))),
+    "bridge with mask": _bridge(mask=True),
+    "masked diffusion": lambda m: dmb.BridgeProcess.from_marginals(m, mask=True, floor=0.0),
+    "uniform": lambda m: dmb.UniformProcess(*m.shape, marginals=m).double(),
+    "dense": lambda m: dmb.DenseProcess(_dense_rates(m.shape[1])[None], num_positions=len(m), marginals=m),
+}
+
+
+def _dense_rates(n):
+    Q = torch.rand(n, n, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    Q = Q - torch.diag(Q.diagonal())
+    return Q - torch.diag(Q.sum(-1))
+
+
+def with_mask_axis(mu, process):
+    """`mu` on all states of the process; the mask, if there is one, is never visited."""
+    extra = process.num_states - mu.shape[0]
+    return torch.nn.functional.pad(mu, (0, extra) * mu.ndim)
+
+
+def exact_bridge(mu, process, head="mean"):
+    """A bridge whose network is the oracle."""
+    output = "score" if head == "score" else "mean"
+    head = {"mean": dmb.MeanHead(), "score": dmb.ScoreHead(scaled=False)}[head]
+    return dmb.Bridge(process, dmb.Tabular(with_mask_axis(mu, process), process, output), head)
+
+
+def model(name, mu, head="mean"):
+    return exact_bridge(mu, PROCESSES[name](theory.position_marginals(mu)), head)
