@@ -8,10 +8,14 @@ import torch
 import dmb
 import toys
 from dmb import losses, theory
-from dmb.losses import TimeDensity, sample_split
+from dmb.variance import MoveControl, TimeDensity, sample_split
 
 every_process = pytest.mark.parametrize("name", toys.PROCESSES)
 both_heads = pytest.mark.parametrize("head", ["mean", "score"])
+
+
+REDUCED = {}
+PLAIN = {"stratify": False, "split": False, "importance": False, "control": False}
 
 
 def entropy(mu):
@@ -49,30 +53,30 @@ def test_with_the_exact_network_the_bound_is_the_entropy_by_quadrature(name, hea
     assert score + prior == pytest.approx(entropy(mu), abs=1e-6)
 
 
-@pytest.mark.parametrize("estimator", ["reduced", "plain"])
+@pytest.mark.parametrize("devices", [REDUCED, PLAIN], ids=["reduced", "plain"])
 @both_heads
 @every_process
-def test_with_the_exact_network_the_estimated_bound_is_the_entropy_within_3_standard_errors(name, head, estimator):
+def test_with_the_exact_network_the_estimated_bound_is_the_entropy_within_3_standard_errors(name, head, devices):
     mu = toys.distribution(3, 3, seed=2)
     bridge = toys.model(name, mu, head)
     generator = torch.Generator().manual_seed(0)
     x_0 = torch.multinomial(mu.flatten(), 6000, replacement=True, generator=generator)
     x_0 = torch.stack([x_0 // 3, x_0 % 3], dim=1)
-    bound = bridge.bound(x_0, estimator=estimator, batch_size=500, generator=generator)
+    bound = bridge.bound(x_0, batch_size=500, generator=generator, **devices)
     # the entropy of this very sample, so that only the estimator's own noise is left
     empirical = -mu.flatten().log()[x_0[:, 0] * 3 + x_0[:, 1]].mean().item()
     exact = empirical + missed_by_the_prior(mu, bridge.process)
     stderr = bound.stderr * 2 * math.log(2)
     assert bound.nats == pytest.approx(exact, abs=3.5 * stderr)
-    assert 0 < stderr < (0.1 if estimator == "reduced" else 0.2)
+    assert 0 < stderr < (0.1 if devices is REDUCED else 1.0)  # the plain estimator's tail is heavy
     assert bound.score.shape == bound.prior.shape == (6000,)
     assert bound.bits_per_token == pytest.approx(bound.nats / 2 / math.log(2))
     assert bound.score_bits + bound.prior_bits == pytest.approx(bound.bits_per_token)
 
 
 @pytest.mark.parametrize("samples", [1, 4])
-@pytest.mark.parametrize("estimator", ["reduced", "plain"])
-def test_the_standard_error_is_the_spread_of_repeated_bounds(estimator, samples):
+@pytest.mark.parametrize("devices", [REDUCED, PLAIN, {"importance": False}], ids=["reduced", "plain", "uniform times"])
+def test_the_standard_error_is_the_spread_of_repeated_bounds(devices, samples):
     mu = toys.distribution(2, 2, 2, 2, seed=3)
     bridge = toys.model("bridge", mu)
     generator = torch.Generator().manual_seed(0)
@@ -80,7 +84,7 @@ def test_the_standard_error_is_the_spread_of_repeated_bounds(estimator, samples)
     for _ in range(100):
         index = torch.multinomial(mu.flatten(), 64, replacement=True, generator=generator)
         x_0 = theory.all_sequences(2, 4)[index]
-        bounds.append(bridge.bound(x_0, estimator=estimator, samples=samples, batch_size=32, generator=generator))
+        bounds.append(bridge.bound(x_0, samples=samples, batch_size=32, generator=generator, **devices))
     spread = np.std([b.bits_per_token for b in bounds])
     claimed = np.sqrt(np.mean([b.stderr**2 for b in bounds]))
     assert claimed == pytest.approx(spread, rel=0.3)
@@ -91,7 +95,7 @@ def test_the_reduced_estimator_has_less_variance_than_the_plain_one():
     bridge = toys.model("bridge", mu)
     generator = torch.Generator().manual_seed(0)
     x_0 = theory.all_sequences(2, 4)[torch.multinomial(mu.flatten(), 20_000, replacement=True, generator=generator)]
-    plain = bridge.bound(x_0, estimator="plain", generator=generator)
+    plain = bridge.bound(x_0, generator=generator, **PLAIN)
     reduced = bridge.bound(x_0, generator=generator)
     assert reduced.variance < plain.variance / 3
 
@@ -105,7 +109,7 @@ def test_splitting_on_whether_anything_moved_leaves_every_mean_as_it_is(name, t)
     generator = torch.Generator().manual_seed(0)
     x_0 = torch.tensor([[0, 1]]).expand(200_000, -1)
     times = torch.full((len(x_0),), t, dtype=torch.float64)
-    x_t, weight = sample_split(bridge, x_0, times, generator=generator)
+    x_t, weight = sample_split(process, x_0, times, generator)
     sequences = theory.all_sequences(process.num_states, 2)
     exact = process.log_prob(sequences, x_0[:1].expand(len(sequences), -1), t).sum(-1).exp().detach()
     found = x_t[:, 0] * process.num_states + x_t[:, 1]
@@ -120,6 +124,25 @@ def test_splitting_on_whether_anything_moved_leaves_every_mean_as_it_is(name, t)
     assert weight.max() <= 2
 
 
+@pytest.mark.parametrize("name", ["bridge", "masked diffusion", "uniform"])
+def test_the_control_variates_have_mean_zero_and_explain_what_they_can(name):
+    mu = toys.distribution(3, 3, seed=4)
+    process = toys.model(name, mu).process
+    generator = torch.Generator().manual_seed(0)
+    control = MoveControl(process)
+    x_0 = torch.tensor([[0, 1]]).expand(100_000, -1)
+    t = torch.full((len(x_0),), 0.3, dtype=torch.float64)
+    x_t = process.sample(x_0, t, generator=generator)
+    features = control.features(x_0, x_t, t)
+    stderr = features.std(0) / len(x_0) ** 0.5
+    assert (features.mean(0).abs() < 4 * stderr).all()
+    assert (control.predict(features) == 0).all()  # nothing learnt yet
+    value = (x_t != x_0).sum(-1).double()  # explained by the count alone
+    control.update(features, t, value, torch.ones_like(t))
+    residual = value - control.predict(features)
+    assert residual.var() < 1e-6 * value.var()
+
+
 def test_times_are_drawn_from_the_density_that_their_weights_claim():
     density = TimeDensity()
     generator = torch.Generator().manual_seed(0)
@@ -131,12 +154,12 @@ def test_times_are_drawn_from_the_density_that_their_weights_claim():
     t, weight = density.at(u)
     assert t.min() > 0
     assert t.max() <= 1
-    assert weight.max() <= 10 + 1e-9
+    assert weight.max() <= 1 / 0.3 + 1e-9
     for power in (0, 1, 2):
         values = weight * t**power
         assert values.mean().item() == pytest.approx(1 / (power + 1), abs=4 * values.std().item() / 100_000**0.5 + 1e-9)
     # it has learnt: the integral of 1/(t + 0.01) has far less variance than with uniform times
-    assert (weight / (t + 0.01)).var() < (1 / (u + 0.01)).var() / 20
+    assert (weight / (t + 0.01)).var() < (1 / (u + 0.01)).var() / 10
 
 
 def test_the_score_head_learns_the_ratio_of_marginals():
@@ -211,5 +234,3 @@ def test_bound_refuses_nothing_to_do():
     bridge = toys.model("bridge", toys.distribution(3, seed=1))
     with pytest.raises(ValueError, match="≥ 1 sequence and ≥ 1 sample, got 0 and 1"):
         bridge.bound(torch.zeros(0, 1, dtype=torch.long))
-    with pytest.raises(ValueError, match="estimator must be one of reduced, plain, got 'best'"):
-        bridge.bound(torch.zeros(1, 1, dtype=torch.long), estimator="best")

@@ -1,6 +1,8 @@
 """The bridge: one object that scores, bounds, denoises, samples, infills, saves and loads."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,31 +69,10 @@ class Bridge(ReverseModel, ModelHubMixin):
         per_position = (mu * self.process.prior_kl_table(self.process.p_T)).sum(-1)
         return per_position.expand(self.num_positions).sum()
 
-    def bound(
-        self,
-        x_0: Int[Tensor, "N d"],
-        *,
-        label: Int[Tensor, " N"] | None = None,
-        samples: int = 1,
-        batch_size: int = 128,
-        estimator: str = "reduced",
-        generator: torch.Generator | None = None,
-    ) -> Bound:
-        """An upper bound on `-log p(x_0)`, by part, with its standard error; see `dmb.losses.bound`."""
-        training = self.training
-        self.eval()
-        try:
-            return losses.bound(
-                self,
-                x_0,
-                label=label,
-                samples=samples,
-                batch_size=batch_size,
-                estimator=estimator,
-                generator=generator,
-            )
-        finally:
-            self.train(training)
+    def bound(self, x_0: Int[Tensor, "N d"], **options: Any) -> Bound:
+        """An upper bound on `-log p(x_0)`, by part, with its standard error; options as for `dmb.losses.bound`."""
+        with self._evaluating():
+            return losses.bound(self, x_0, **options)
 
     def sample(
         self,
@@ -140,22 +121,22 @@ class Bridge(ReverseModel, ModelHubMixin):
             raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
         times = time_grid(self.process, steps, grid)
-        training = self.training
-        self.eval()
-        try:
+        with self._evaluating():
             *_, last = SAMPLERS[sampler](denoiser, x_T, times, generator)
-        finally:
-            self.train(training)
         return last.x
 
-    def estimate_marginals(
-        self, *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "d n"]:
-        """The model's own marginals by sampling (Eq. 10); see `dmb.samplers.estimate_marginals`."""
+    def estimate_marginals(self, **options: Any) -> Float[Tensor, "d n"]:
+        """The model's own marginals by sampling (Eq. 10); options as for `dmb.samplers.estimate_marginals`."""
+        with self._evaluating():
+            return estimate_marginals(self, **options)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Without dropout, and back to what it was."""
         training = self.training
         self.eval()
         try:
-            return estimate_marginals(self, chains=chains, steps=steps, generator=generator)
+            yield
         finally:
             self.train(training)
 

@@ -194,7 +194,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
 
     @contextmanager
     def fixed(self) -> Iterator[None]:
-        """Within this context the process's parameters are constants: no gradient reaches them, and more can be fused."""
+        """Within it the process's parameters are constants: no gradient reaches them, and more can be fused."""
         learned = [p for p in self.parameters() if p.requires_grad]
         for p in learned:
             p.requires_grad_(False)

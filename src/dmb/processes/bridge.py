@@ -343,8 +343,9 @@ class BridgeProcess(ForwardProcess):
         if self.raw_alpha.requires_grad and torch.is_grad_enabled():
             return super().posterior_entropy(log_rho, x_t, x_0, t)
         now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
-        elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
-        log_c, log_d = self._log_tables(elapsed)
+        clock = self._clock(t, len(x_t))
+        elapsed, sigma = (time.to(self.dtype) for time in clock)
+        log_c, log_d = self._log_tables(clock.sigma_bar)  # float64: differences of them are taken
         log_c_now, log_hazard, intensity = self._hazard(now, elapsed, sigma)
         place = torch.arange(now.numel(), device=now.device)
         position = place % self.num_positions
@@ -363,7 +364,7 @@ class BridgeProcess(ForwardProcess):
             source=source.flatten(),
             log_hazard=(log_hazard + log_c_now).flatten(),
             intensity=intensity.flatten(),
-            negentropy=fused.negentropy(log_c, log_d, table, now.flatten(), source.flatten()),
+            negentropy=fused.negentropy(log_c, log_d, table, now.flatten(), source.flatten()).to(self.dtype),
         )
         value, enough = fused.posterior_entropy(log_rho.flatten(0, 1), rows)
         return value.view_as(now) if enough else super().posterior_entropy(log_rho, x_t, x_0, t)
@@ -371,7 +372,7 @@ class BridgeProcess(ForwardProcess):
     def _hazard(
         self, now: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"], sigma: Float[Tensor, " b"]
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"], Float[Tensor, "b d"]]:
-        """`log c_x`, `log(w / D_x)` and `A_x` at `x = x_t`; the second in a form that has its limit as `a_x` goes to 0."""
+        """`log c_x`, `log(w / D_x)` and `A_x` at `x = x_t`, the second in a form that has its limit at `a_x = 0`."""
         intensity = elapsed[:, None] * numerics.pick(self._clock_rates()[None], now)
         log_c, _ = self._log_tables_at(now, elapsed)
         return log_c, (sigma / elapsed).log()[:, None] + numerics.log_x_over_1mexp(intensity) - log_c, intensity
@@ -486,7 +487,7 @@ class BridgeProcess(ForwardProcess):
 
     def _log_tables(self, elapsed: Float[Tensor, " b"]) -> tuple[Float[Tensor, "b g n"], Float[Tensor, "b g n"]]:
         """`log c` and `log D` of every rank: that no higher clock rang, and that this one was the highest to ring."""
-        rates = self._clock_rates()
+        rates = self._clock_rates().to(elapsed.dtype)
         log_c = -elapsed[:, None, None] * numerics.suffix_sum(rates)
         return log_c, log_c + numerics.log1mexp(elapsed[:, None, None] * rates)
 

@@ -23,6 +23,7 @@ class Rows(NamedTuple):
 
     log_c: Float[Tensor, "r n"]
     log_d: Float[Tensor, "r n"]
+    """Tables of the process, in float64."""
     table: Int[Tensor, " p"]
     """Which row of these tables it uses."""
     token: Int[Tensor, "h n"]
@@ -52,8 +53,8 @@ def posterior_entropy(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[T
 
     With `e = exp(logits)`, `W` its prefix sums over ranks, `Z = D_x W_{x-1} + c_x e_x`, `g_y = c_y e_y + D_y W_{y-1}`:
     `h c_{x-1} D_x W_{x-1} / Z` where nothing moved, and where it did
-    `h [Σ_{x_0≤y<x} q_y log(q_y / g_y) - c_{x-1} (log(D_x / Z) + c_x e_x / Z)]`. Here `c`, `D`, `q` and `g` are all divided
-    by `c_x`, and the hazard `h` is multiplied by it, which changes nothing but keeps them in range.
+    `h [Σ_{x_0≤y<x} q_y log(q_y / g_y) - c_{x-1} (log(D_x / Z) + c_x e_x / Z)]`. Here `c`, `D`, `q`, `g` are divided by
+    `c_x`, and the hazard `h` is multiplied by it, which changes nothing but keeps them in range.
     """
     value, enough, _ = _PosteriorEntropy.apply(logits, rows)
     return value, enough
@@ -67,18 +68,18 @@ def negentropy(
     source: Int[Tensor, " p"],
 ) -> Float[Tensor, " p"]:
     """The field of that name of `Rows`, by prefix sums over each table once; float64, since it is a difference."""
-    d = log_d.double().exp()
+    d = log_d.exp()
     sums, masses = torch.xlogy(d, d).cumsum(1), d.cumsum(1)
     last = (now - 1).clamp(min=0)
     between, mass = (prefix[table, last] - prefix[table, source] for prefix in (sums, masses))
-    log_c_x = log_c[table, now].double()
+    log_c_x = log_c[table, now]
     relative = (between - log_c_x * mass) * torch.exp(-log_c_x)
-    return torch.where(now > source, relative, 0.0).to(log_c.dtype)
+    return torch.where(now > source, relative, 0.0)
 
 
 class _PosteriorEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         wanted = ctx.needs_input_grad[0]
         dtype = rows.log_hazard.dtype
         value = torch.zeros(len(logits), dtype=dtype, device=logits.device)
@@ -101,7 +102,7 @@ class _PosteriorEntropy(torch.autograd.Function):
         return value, enough & value.isfinite().all(), gradient
 
     @staticmethod
-    def backward(ctx: Any, grad_value: Tensor, *_: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_value: Tensor, *_: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad_value[:, None].to(gradient.dtype), None
 
@@ -109,7 +110,9 @@ class _PosteriorEntropy(torch.autograd.Function):
 def _chunks(index: Tensor, table: Tensor, num_states: int) -> list[Tensor]:
     """Split rows into pieces that fit the cache; where a piece is small, into rows that share a table."""
     size = max(1, _CHUNK // num_states)
-    if size >= 64 or len(index) == 0:
+    if len(index) == 0:
+        return []
+    if size >= 64:
         return list(index.split(size))
     _, counts = torch.unique_consecutive(table[index], return_counts=True)
     return [piece for group in index.split(counts.tolist()) for piece in group.split(size)]
@@ -119,7 +122,7 @@ Part = tuple[Tensor, Tensor | None, Tensor]
 
 
 def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
-    log_c, log_d = (table[rows.table, rows.now] for table in (rows.log_c, rows.log_d))
+    log_c, log_d = (table[rows.table, rows.now].to(logits.dtype) for table in (rows.log_c, rows.log_d))
     rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
     below = rank < rows.now[:, None]
     if rows.lowest.any():
@@ -145,8 +148,7 @@ def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
 def _top_clock(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     """Rows that moved when only the top clock runs: a weighted cross-entropy, as in masked diffusion."""
     here, source = (rows.token[rows.order, place][:, None] for place in (rows.now, rows.source))
-    log_c_x = rows.log_c[rows.table, rows.now]
-    log_d_x = rows.log_d[rows.table, rows.now] - log_c_x
+    log_d_x = (rows.log_d[rows.table, rows.now] - rows.log_c[rows.table, rows.now]).to(logits.dtype)
     at = logits.gather(1, here).squeeze(1)
     if rows.highest < logits.shape[1] - 1:
         at = torch.full_like(at, -torch.inf)
@@ -185,8 +187,7 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     log_c_x = rows.log_c[rows.table, rows.now][:, None]
     agree = bool((rows.table == rows.table[0]).all()) and bool((log_c_x == log_c_x[0]).all())
     some = slice(0, 1) if agree else slice(None)
-    log_c = rows.log_c[rows.table[some]] - log_c_x[some]
-    log_d = rows.log_d[rows.table[some]] - log_c_x[some]
+    log_c, log_d = ((t[rows.table[some]] - log_c_x[some]).to(e.dtype) for t in (rows.log_c, rows.log_d))
     c, d = log_c.exp(), log_d.exp()
     c, d, log_c, log_d = (table.expand(len(e), -1) for table in (c, d, log_c, log_d))
     log_c_source, log_d_x = log_c.gather(1, source), log_d.gather(1, now)
@@ -212,10 +213,9 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     share = between.div_(g)
     own = torch.mul(share, c, out=g).scatter_add_(1, source, c_source * c_source / g_source)
     feed = share.mul_(d).scatter_add_(1, source, c_source * d.gather(1, source) / g_source)
-    # a state feeds the prefix sums of all above it: the total of those less what lies at or below it
-    slope = torch.cumsum(feed, 1, out=prefix)
-    slope += c_below * log_odds.exp() * (1 + pi_at) - slope[:, -1:].clone()
-    slope -= own
+    # a state feeds the prefix sums of all above it
+    own[:, :-1] += feed.flip(1).cumsum_(1).flip(1)[:, 1:]
+    slope = torch.sub(c_below * log_odds.exp() * (1 + pi_at), own, out=own)
     slope *= e.mul_(hazard)
     slope.scatter_(1, now, hazard * c_below * pi_at * (1 - log_odds.exp() * total))
     return value.squeeze(1), _reorder(slope, rows.rank, rows.order), fits
