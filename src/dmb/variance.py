@@ -87,8 +87,8 @@ class MoveControl:
 
     Most of the noise of one evaluation is *how many* tokens happened to move and whether they were rare ones. Both
     have known means: if `m_i` says whether position `i` moved and `p_i` is the chance of it, `Σ_i (m_i - p_i) / t` has
-    mean 0, and so has the same sum weighted by the token's surprisal `-log p_0(x_0^i)`. Coefficients are fitted by least
-    squares on the batches before, so that what is subtracted has mean 0 exactly.
+    mean 0, and so has the same sum weighted by the token's surprisal `-log p_0(x_0^i)`. Coefficients are fitted by
+    least squares on the batches before, so that what is subtracted has mean 0 exactly.
     """
 
     _FEATURES, _NUISANCE = 3, 2  # the mean and its slope in t are fitted along, but never subtracted

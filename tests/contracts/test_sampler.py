@@ -88,7 +88,7 @@ def exact_law(bridge, mu, probabilities, steps):
 def test_eulers_error_falls_in_proportion_to_the_step(name):
     mu = toys.distribution(4, seed=3)
     bridge = toys.model(name, mu)
-    steps = np.array([64, 128, 256])
+    steps = np.array([128, 256, 512])
     errors = [exact_law(bridge, mu, euler_probabilities, int(k)) for k in steps]
     slope = np.polyfit(np.log(1 / steps), np.log(errors), 1)[0]
     assert slope == pytest.approx(1.0, abs=0.15)
@@ -108,14 +108,14 @@ def test_infilling_approaches_the_exact_conditional(sampler, name):
     template = torch.tensor([-1, 2, -1])
     conditional = mu[:, 2] / mu[:, 2].sum()
     errors = []
-    for steps in (1, 16):
+    for steps in (8, 96) if sampler == "euler" else (1, 32):  # Euler is still far off at 8
         x = bridge.sample(
             10_000, steps=steps, sampler=sampler, template=template, generator=torch.Generator().manual_seed(0)
         )
         assert (x[:, 1] == 2).all()
         errors.append(total_variation(x[:, [0, 2]], conditional))
     assert errors[1] < max(errors[0], 0.02)
-    assert errors[1] < (0.15 if sampler == "euler" else 0.05)
+    assert errors[1] < (0.1 if sampler == "euler" else 0.05)
     assert total_variation(x[:, [0, 2]], mu.sum(1)) > 0.1  # it does condition
 
 
