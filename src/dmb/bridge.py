@@ -24,6 +24,7 @@ from dmb.samplers import SAMPLERS, Denoiser, draw_prior, estimate_marginals, tim
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_PARTS = {"process": ForwardProcess, "network": Network, "head": Head}
 
 
 class Bridge(ReverseModel, ModelHubMixin):
@@ -65,7 +66,7 @@ class Bridge(ReverseModel, ModelHubMixin):
         Args:
             mu: marginals to take the expectation over; the process's own estimate `p_0`, unless given.
         """
-        mu = self.process.p_0 if mu is None else mu
+        mu = self.process.p_0 if mu is None else self.process.marginals("mu", mu)
         per_position = (mu * self.process.prior_kl_table(self.process.p_T)).sum(-1)
         return per_position.expand(self.num_positions).sum()
 
@@ -78,7 +79,7 @@ class Bridge(ReverseModel, ModelHubMixin):
         self,
         count: int | None = None,
         *,
-        steps: int = 64,
+        steps: int | None = None,
         sampler: str = "ancestral",
         grid: str | Float[Tensor, " k"] = "canonical",
         label: Int[Tensor, " b"] | None = None,
@@ -95,7 +96,8 @@ class Bridge(ReverseModel, ModelHubMixin):
 
         Args:
             count: how many; that of the template or of the labels, unless given.
-            steps: network calls, at most as many as changes for `first_hitting`.
+            steps: network calls; 64 unless given. `first_hitting` calls the network when something moves, and with
+                `steps` also at that many times in between.
             sampler: `ancestral` (exact for any step), `first_hitting`, `tweedie` or `euler` (as published). With the
                 score head, `tweedie` or `euler`.
             grid: see `dmb.samplers.time_grid`.
@@ -120,6 +122,8 @@ class Bridge(ReverseModel, ModelHubMixin):
         if label is not None and label.shape != (count,):
             raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
+        if steps is None:
+            steps = 1 if sampler == "first_hitting" else 64
         times = time_grid(self.process, steps, grid)
         with self._evaluating():
             *_, last = SAMPLERS[sampler](denoiser, x_T, times, generator)
@@ -132,13 +136,14 @@ class Bridge(ReverseModel, ModelHubMixin):
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Without dropout, and back to what it was."""
-        training = self.training
+        """Without dropout, and every part back to what it was."""
+        training = [module for module in self.modules() if module.training]
         self.eval()
         try:
             yield
         finally:
-            self.train(training)
+            for module in training:
+                module.training = True
 
     def _template(self, template: Tensor | None, frozen: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if template is None:
@@ -150,9 +155,7 @@ class Bridge(ReverseModel, ModelHubMixin):
         if given.shape != template.shape:
             raise ValueError(f"frozen must have the template's shape {list(template.shape)}, got {list(given.shape)}")
         # blanks may hold anything, so they are checked as state 0, which every position has
-        kept = checks.tokens(
-            "template", torch.where(given, template, 0), self.process.legal.expand(self.num_positions, -1)
-        )
+        kept = self.data("template", torch.where(given, template, 0).to(self.device))
         return kept.to(self.device), given.to(self.device)
 
     # -- files: a JSON description and tensors, nothing that runs -----------------------------------------------------
@@ -169,6 +172,18 @@ class Bridge(ReverseModel, ModelHubMixin):
         (save_directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Bridge":
+        """A bridge from a folder, or from the Hugging Face Hub; in evaluation mode."""
+        config_path = Path(pretrained_model_name_or_path) / CONFIG
+        if config_path.is_file():  # before the mixin reads it and fails in words of its own
+            try:
+                if not isinstance(json.loads(config_path.read_text(encoding="utf-8")), dict):
+                    raise ValueError("not a JSON object")
+            except ValueError as error:
+                raise ValueError(f"{config_path} does not describe a bridge: {error}") from error
+        return super().from_pretrained(pretrained_model_name_or_path, **options)
+
+    @classmethod
     def _from_pretrained(
         cls,
         *,
@@ -179,8 +194,11 @@ class Bridge(ReverseModel, ModelHubMixin):
         local_files_only: bool = False,
         token: str | bool | None = None,
         map_location: str = "cpu",
-        **_: Any,
+        **others: Any,
     ) -> "Bridge":
+        unknown = set(others) - {"process", "network", "head"}  # the mixin passes on what it finds in the file
+        if unknown:
+            raise ValueError(f"from_pretrained takes no option {', '.join(sorted(unknown))}")
         if Path(model_id).is_dir():
             config_path, weights_path = Path(model_id) / CONFIG, Path(model_id) / WEIGHTS
             for path in (config_path, weights_path):
@@ -199,8 +217,11 @@ class Bridge(ReverseModel, ModelHubMixin):
             config = json.loads(config_path.read_text(encoding="utf-8"))
             if config["format"] != FORMAT:
                 raise ValueError(f"{config_path} has format {config['format']}, this version of dmb reads {FORMAT}")
-            parts = {name: Configurable.from_config(config[name]) for name in ("process", "network", "head")}
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            parts = {name: Configurable.from_config(config[name]) for name in _PARTS}
+            for name, kind in _PARTS.items():
+                if not isinstance(parts[name], kind):
+                    raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise ValueError(f"{config_path} does not describe a bridge: {error}") from error
         bridge = cls(**parts)
         try:
@@ -210,11 +231,14 @@ class Bridge(ReverseModel, ModelHubMixin):
         # buffers and parameters take the precision they were saved in
         own = bridge.state_dict()
         for name, tensor in tensors.items():
-            if name in own and tensor.is_floating_point() and tensor.dtype != own[name].dtype:
-                _set_dtype(bridge, name, tensor.dtype)
+            if name not in own or tensor.dtype == own[name].dtype:
+                continue
+            if not (tensor.is_floating_point() and own[name].is_floating_point()):
+                raise ValueError(f"{weights_path} does not fit {config_path}: {name} is {tensor.dtype}")
+            _set_dtype(bridge, name, tensor.dtype)
         try:
             bridge.load_state_dict(tensors)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
         return bridge.to(map_location).eval()
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def tokens(name: str, x: Tensor, legal: Bool[Tensor, "d n"]) -> Int[Tensor, "b d"]:

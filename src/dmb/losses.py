@@ -29,6 +29,7 @@ def score_loss(
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
         generator: source of all randomness but dropout's.
     """
+    x_0 = model.data("x_0", x_0)
     t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
     x_t = model.process.sample(x_0, t, generator=generator)
     if given is not None:
@@ -109,24 +110,28 @@ def bound(
         label: classes, for a network that takes them.
         samples: network calls a sequence. For one figure over many sequences 1 is best; more sharpen each one's own.
         batch_size: sequences a network call.
-        stratify: spread the times of a batch, and of a sequence's samples, evenly instead of independently.
+        stratify: spread the times of a batch evenly instead of drawing them independently.
         split: near `t = 0`, draw whether anything has moved at all with balanced chances (`sample_split`).
         importance: draw times in proportion to the integrand's root mean square, learnt on the batches before.
         control: subtract what the known number of moves explains (`MoveControl`), fitted on the batches before.
         generator: source of all randomness.
     """
-    if samples < 1 or len(x_0) == 0:
-        raise ValueError(f"bound needs ≥ 1 sequence and ≥ 1 sample, got {len(x_0)} and {samples}")
+    if samples < 1 or batch_size < 1 or len(x_0) == 0:
+        raise ValueError(
+            f"bound needs ≥ 1 sequence, sample and row a batch, got {len(x_0)}, {samples} and {batch_size}"
+        )
     process = model.process
+    x_0 = model.data("x_0", x_0)
     prior = process.prior_kl(x_0, process.p_T).sum(-1).double()
     score = torch.zeros_like(prior)
     density, moves = TimeDensity(central=stratify, device=x_0.device), MoveControl(process)
-    stratum = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
-    for sample in range(samples):
+    squares, differences = 0.0, 0
+    for _ in range(samples):
         for rows in torch.randperm(len(x_0), generator=generator, device=x_0.device).split(batch_size):
             x = x_0[rows]
-            if stratify:  # over all sequences; and over the samples of each, which lie 1 / samples apart
-                u = 1 - (1 - stratum[rows] + sample / samples).remainder(1.0)
+            # drawn afresh for every batch: what the density has learnt must know nothing of them
+            if stratify:
+                u = numerics.stratified_times(len(rows), generator=generator, device=x.device)
             else:
                 u = 1 - torch.rand(len(rows), generator=generator, device=x.device, dtype=torch.float64)
             t, weight = density.at(u) if importance else (u, torch.ones_like(u))
@@ -135,15 +140,21 @@ def bound(
             else:
                 x_t, branch = process.sample(x, t, generator=generator), torch.ones_like(t)
             value = model.integrand(x_t, x, t, None if label is None else label[rows]).sum(-1).double()
+            if value.isnan().any():
+                raise ValueError("the network gives nan: the bound is not a number")
             if control:
                 features = moves.features(x, x_t, t)
                 explained = moves.predict(features)
                 moves.update(features, t, value, weight * branch)
                 value = value - explained
             density.update(t, branch * value)
-            score[rows] += weight * branch * value / samples
-    variance = (score + prior).var().item() if len(x_0) > 1 else math.nan
-    if stratify and samples == 1:
-        # neighbouring strata differ little in their means, so successive differences show the rest of the variance
-        variance = (score + prior)[stratum.argsort()].diff().square().mean().item() / 2
+            estimate = weight * branch * value
+            score[rows] += estimate / samples
+            # neighbouring strata differ little in their means, so successive differences show the rest of the variance
+            squares += (estimate + prior[rows])[u.argsort()].diff().square().sum().item() / 2
+            differences += len(rows) - 1
+    if samples == 1 and differences > 0:
+        variance = squares / differences
+    else:  # a sequence's samples share its data: only the spread over sequences counts
+        variance = (score + prior).var().item() if len(x_0) > 1 else math.nan
     return Bound(score, prior, process.num_positions, variance)

@@ -111,6 +111,8 @@ def categorical(weights: Float[Tensor, "*s n"], *, generator: torch.Generator | 
     """
     cdf = weights.cumsum(-1, dtype=torch.float64)
     total = cdf[..., -1:]
+    if not ((total > 0) & total.isfinite()).all():
+        raise ValueError("weights must be finite, not negative, and not all 0 in a row: is the network's output nan?")
     uniform = torch.rand(total.shape, generator=generator, device=weights.device, dtype=torch.float64)
     # right=True skips leading zeros (u = 0); the minimum keeps u·total, rounded up to total, on a positive weight
     last = (cdf < total).sum(-1)

@@ -44,6 +44,15 @@ class ReverseModel(nn.Module):
     def device(self) -> torch.device:
         return self.process.device
 
+    def data(self, name: str, x_0: Tensor) -> Int[Tensor, "b d"]:
+        """Return `x_0` as int64 if it is data: legal tokens, none of them the mask."""
+        x_0 = self.process.tokens(name, x_0)
+        mask_token = getattr(self.process, "mask_token", None)
+        if mask_token is not None and (x_0 == mask_token).any():
+            row, position = (x_0 == mask_token).nonzero()[0].tolist()
+            raise ValueError(f"{name} must not hold the mask ({mask_token}), got it at row {row}, position {position}")
+        return x_0
+
     def outputs(
         self,
         x_t: Int[Tensor, "b d"],
@@ -52,6 +61,7 @@ class ReverseModel(nn.Module):
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         """What the network says; a head makes sense of it."""
+        x_t = self.process.tokens("x_t", x_t)
         return self.network(x_t, checks.times("t", t, len(x_t), x_t.device), label, given)
 
     def log_mean(
@@ -88,5 +98,7 @@ class ReverseModel(nn.Module):
     ) -> Float[Tensor, "b d"]:
         """The integrand of `J_score` at each position, in the process's precision; 0 where the data are given."""
         times = checks.times("t", t, len(x_t), x_t.device)
+        if (times == 0).any():
+            raise ValueError("the integrand needs t > 0: at 0 it is a limit, and a single time weighs nothing")
         value = self.head.integrand(self.outputs(x_t, t, label, given), self.process, x_t, x_0, times)
         return value if given is None else torch.where(given, 0.0, value)

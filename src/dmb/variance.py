@@ -67,6 +67,7 @@ class TimeDensity:
 
     def update(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> None:
         """Learn from a batch, after it has been used."""
+        t, value = t[value.isfinite()], value[value.isfinite()]
         index = torch.searchsorted(self._edges, t).clamp(1, self._BINS) - 1
         self._sums.index_add_(1, index, torch.stack([torch.ones_like(value), value, value.square()]))
 
@@ -79,7 +80,7 @@ class TimeDensity:
         overall = squares.sum() / count.sum()
         spread = (squares + self._PRIOR_COUNT * overall) / (count + self._PRIOR_COUNT)
         mass = widths * spread.clamp(min=0).sqrt()
-        return mass / mass.sum()
+        return mass / mass.sum() if mass.sum() > 0 else widths  # too few values to tell one bin from another
 
 
 class MoveControl:
@@ -122,6 +123,8 @@ class MoveControl:
         weight: Float[Tensor, " b"],
     ) -> None:
         """Learn from a batch, after it has been used. `weight` is what each value counts in the estimate."""
+        if not value.isfinite().all():
+            return
         design = weight[:, None] * torch.cat([features, torch.ones_like(t)[:, None], t[:, None]], dim=-1)
         self._gram += design.T @ design
         self._moment += design.T @ (weight * value)

@@ -65,7 +65,7 @@ def with_rates(process, low, high, seed=1):
         fresh = torch.rand(raw.shape, generator=generator, dtype=raw.dtype) * (np.log(high) - np.log(low)) + np.log(low)
         if process.parametrisation == "softplus":
             fresh = torch.log(torch.expm1(fresh.exp()))
-        raw.copy_(torch.where(raw == -torch.inf, raw, fresh))
+        raw.copy_(fresh)
     return process
 
 

@@ -38,21 +38,22 @@ class Network(nn.Module, Configurable, ABC):
 class TimeEmbedding(nn.Module):
     r"""`t ∈ [0, 1]` as Fourier features of the angle `φ = arcsin(√t)`, through a small MLP.
 
-    The angle is bounded and, unlike `t`, log-odds or `σ̄(t)`, well-scaled at both ends: near 0 and near 1 equal steps of
-    `φ` are equal *relative* steps of the number of noisy, or of clean, tokens' square root.
+    The angle is bounded and, unlike `t`, log-odds or `σ̄(t)`, well-scaled at both ends: near 0 it is the square root of
+    the share of noisy tokens, near 1 a right angle less that of the clean ones.
     """
 
     frequencies: Float[Tensor, " f"]
 
     def __init__(self, width: int, features: int = 64):
         super().__init__()
-        # φ/(π/2) runs over [0, 1]; the highest frequency turns once in 1/16 of it
-        self.register_buffer("frequencies", torch.linspace(0.5, 16.0, features // 2) * 2, persistent=False)
+        # over φ ∈ [0, π/2] the lowest frequency makes a quarter of a turn, the highest eight turns
+        self.register_buffer("frequencies", torch.linspace(1.0, 32.0, features // 2), persistent=False)
         self.first, self.second = nn.Linear(features, width), nn.Linear(width, width)
 
     def forward(self, t: Float[Tensor, " b"]) -> Float[Tensor, "b w"]:
-        angle = torch.asin(t.sqrt()).to(self.first.weight.dtype)[:, None] * self.frequencies
-        return self.second(F.silu(self.first(torch.cat([angle.cos(), angle.sin()], dim=-1))))
+        angle = torch.asin(t.double().sqrt()).float()[:, None] * self.frequencies.float()
+        features = torch.cat([angle.cos(), angle.sin()], dim=-1).to(self.first.weight.dtype)
+        return self.second(F.silu(self.first(features)))
 
 
 class LabelEmbedding(nn.Module):

@@ -52,7 +52,7 @@ class MLP(Network):
             "num_classes": num_classes, "label_dropout": label_dropout,
         }  # fmt: skip
         self.tokens = nn.EmbeddingBag(num_positions * num_states, width, mode="sum")
-        self.given = nn.EmbeddingBag(num_positions, width, mode="sum")
+        self.given = nn.Parameter(torch.zeros(num_positions, width))
         self.time = TimeEmbedding(conditioning)
         self.label = LabelEmbedding(num_classes, conditioning, label_dropout) if num_classes else None
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
@@ -60,7 +60,6 @@ class MLP(Network):
         self.output = nn.Linear(width, num_positions * num_states)
         self.register_buffer("offsets", torch.arange(num_positions) * num_states, persistent=False)
         nn.init.normal_(self.tokens.weight, std=num_positions**-0.5)
-        nn.init.zeros_(self.given.weight)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
@@ -82,7 +81,7 @@ class MLP(Network):
         condition = F.silu(condition)
         x = self.tokens(x_t + self.offsets)
         if given is not None:
-            x = x + given.to(x.dtype) @ self.given.weight
+            x = x + given.to(x.dtype) @ self.given
         for block in self.blocks:
             x = block(x, condition)
         return self.output(self.norm(x)).view(len(x_t), self.num_positions, self.num_states)

@@ -1,5 +1,7 @@
 """No network at all: the exact answer for a distribution that can be enumerated."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -36,9 +38,12 @@ class Tabular(Network):
         self.output = checks.choice("output", output, OUTPUTS)
         self._process = (process,)  # in a tuple, so that its parameters are not counted twice
         visited = mu.flatten() > 0
-        sequences = torch.cartesian_prod(*[torch.arange(self.num_states)] * self.num_positions)
+        sequences = torch.cartesian_prod(*[torch.arange(self.num_states, device=mu.device)] * self.num_positions)
         self.register_buffer("sequences", sequences.view(mu.numel(), self.num_positions)[visited])
         self.register_buffer("log_mu", mu.flatten()[visited].log())
+
+    def config(self) -> dict[str, Any]:
+        raise ValueError("a Tabular network is a table, not a model to save: keep mu, and build it again")
 
     def forward(
         self,
@@ -49,17 +54,18 @@ class Tabular(Network):
     ) -> Float[Tensor, "b d n"]:
         refuse_label(label)
         process = self._process[0]
+        states = torch.arange(self.num_states, device=x_t.device)
         log_likelihood = process.log_likelihood(x_t, t)
         if given is not None:  # known, not seen through noise
-            known = torch.where(torch.arange(self.num_states) == x_t[..., None], 0.0, -torch.inf)
+            known = torch.where(states == x_t[..., None], 0.0, -torch.inf)
             log_likelihood = torch.where(given[..., None], known.to(log_likelihood.dtype), log_likelihood)
         positions = range(self.num_positions)
         # log p(x_t^j | x_0^j) for every sequence x_0 of the table, [d, b, N]
         evidence = torch.stack([log_likelihood[:, j, self.sequences[:, j]] for j in positions])
         columns = []
         for i in positions:
-            others = self.log_mu + evidence[torch.arange(self.num_positions) != i].sum(0)
-            same = self.sequences[:, i, None] == torch.arange(self.num_states)
+            others = self.log_mu + evidence[[j for j in positions if j != i]].sum(0)
+            same = self.sequences[:, i, None] == states
             columns.append(torch.where(same, others[..., None], -torch.inf).logsumexp(1))
         log_rho = torch.stack(columns, dim=1)
         if self.output == "mean":

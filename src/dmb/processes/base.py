@@ -1,7 +1,7 @@
 """The contract every forward process keeps."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -26,7 +26,7 @@ def legal_states(state_counts: Int[Tensor, " d"], num_states: int) -> Bool[Tenso
         raise ValueError(f"state_counts must be integers [d], got {state_counts.dtype} {list(state_counts.shape)}")
     if state_counts.min() < 1 or state_counts.max() > num_states:
         raise ValueError(f"state_counts must lie in [1, {num_states}], got {state_counts.tolist()}")
-    return torch.arange(num_states) < state_counts[:, None]
+    return torch.arange(num_states, device=state_counts.device) < state_counts[:, None]
 
 
 class ForwardProcess(nn.Module, Configurable, ABC):
@@ -63,18 +63,29 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         self.num_states = num_states
         self.schedule = schedule
         if legal is None:
-            legal = torch.ones(1, num_states, dtype=torch.bool)
+            device = None if marginals is None else marginals.device
+            legal = torch.ones(1, num_states, dtype=torch.bool, device=device)
         if legal.shape not in ((1, num_states), (num_positions, num_states)):
             raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
         self.register_buffer("legal", legal.clone())
         if marginals is None:
             marginals = legal / legal.sum(-1, keepdim=True)
         rows = 1 if len(marginals) == 1 else num_positions
+        self.register_load_state_dict_post_hook(_check_loaded)
         self.register_buffer("p_0", checks.distribution("marginals", marginals, (rows, num_states)).clone())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ForwardProcess":
+        """Move and cast like any module, but never below float32: transition probabilities need the digits."""
+
+        def careful(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return tensor.to(moved.device) if moved.is_floating_point() and moved.dtype.itemsize < 4 else moved
+
+        return super()._apply(careful, recurse)
 
     def set_marginals(self, p_0: Float[Tensor, "h n"]) -> None:
         """Replace the estimate of the data's marginals, a row a position or one for all (Algorithm 1, line 14)."""
-        self.p_0 = self._distribution("p_0", p_0.detach()).to(self.p_0.dtype).clone()
+        self.p_0 = self.marginals("p_0", p_0.detach()).to(self.p_0.dtype).clone()
 
     @property
     def p_T(self) -> Float[Tensor, "g n"]:
@@ -147,14 +158,14 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         """Draw `x_t ~ p_{t|0}(·|x_0)` on condition that every position has changed; one that cannot stays."""
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         row = self.log_transition(x_0, t).detach().exp().scatter(-1, x_0[..., None], 0.0)
         stuck = row.sum(-1) == 0
         return torch.where(stuck, x_0, numerics.categorical(row + stuck[..., None], generator=generator))
 
     def log_arrival(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d"]:
         """The known scale of the score at `x_t`: `log` of the mean chance to arrive there from another state."""
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         others = self.log_likelihood(x_t, t).scatter(-1, x_t[..., None], -torch.inf)
         return others.logsumexp(-1) - (self.legal.sum(-1) - 1).to(self.dtype).log()
 
@@ -206,7 +217,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
 
     def prior_kl(self, x_0: Int[Tensor, "b d"], p_T: Float[Tensor, "h n"]) -> Float[Tensor, "b d"]:
         """`KL(p_{1|0}(·|x_0) || p_T)` at each position: the part of `J_Q` that each token pays."""
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         return numerics.pick(self.prior_kl_table(p_T)[None], x_0)
 
     def step_back(
@@ -251,10 +262,12 @@ class ForwardProcess(nn.Module, Configurable, ABC):
     def _positions(self) -> Int[Tensor, " d"]:
         return torch.arange(self.num_positions, device=self.device)
 
-    def _tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
+    def tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
+        """Return `x` as int64 if it holds states of this process, or say what is wrong with it."""
         return checks.tokens(name, x, self.legal.expand(self.num_positions, -1))
 
-    def _distribution(self, name: str, p: Tensor) -> Float[Tensor, "h n"]:
+    def marginals(self, name: str, p: Tensor) -> Float[Tensor, "h n"]:
+        """Return `p` in this process's precision if it holds a distribution a position, or one for all."""
         rows = 1 if len(p) == 1 else self.num_positions  # one row serves all positions
         return checks.distribution(name, p, (rows, self.num_states)).to(dtype=self.dtype, device=self.device)
 
@@ -270,3 +283,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         if (end < begin).any():
             raise ValueError("start must not come after t")
         return (end - begin).to(self.dtype)
+
+
+def _check_loaded(process: ForwardProcess, _: object) -> None:
+    checks.distribution("p_0", process.p_0, tuple(process.p_0.shape))

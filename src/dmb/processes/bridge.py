@@ -50,6 +50,7 @@ class BridgeProcess(ForwardProcess):
 
     rank: Int[Tensor, "h n"]
     token: Int[Tensor, "h n"]
+    running: Bool[Tensor, "g k"]
 
     def __init__(
         self,
@@ -64,6 +65,8 @@ class BridgeProcess(ForwardProcess):
         parametrisation: str = "exp",
     ):
         rank = check_permutation("rank", rank)
+        if mask_token is not None and not 0 <= mask_token < rank.shape[1]:
+            raise ValueError(f"mask_token must lie in [0, {rank.shape[1]}), got {mask_token}")
         alpha = checks.rates("alpha", alpha)
         if alpha.ndim != 2 or alpha.shape[1] != rank.shape[1] - 1:
             raise ValueError(f"alpha must have shape [positions, {rank.shape[1] - 1}], got {list(alpha.shape)}")
@@ -73,13 +76,13 @@ class BridgeProcess(ForwardProcess):
         if rows - {num_positions}:
             raise ValueError(f"alpha, rank and legal must have {num_positions} rows or 1, got {sorted(rows)}")
         if marginals is None and mask_token is not None:
-            data = torch.ones(1, rank.shape[1]) if legal is None else legal.float()
-            data = data.index_fill(1, torch.tensor(mask_token), 0.0)
+            data = torch.ones(1, rank.shape[1], device=rank.device) if legal is None else legal.float()
+            data = data.index_fill(1, torch.tensor(mask_token, device=rank.device), 0.0)
             marginals = data / data.sum(-1, keepdim=True)
         super().__init__(num_positions, rank.shape[1], schedule or LogLinear(), legal, marginals)
         self.parametrisation = checks.choice("parametrisation", parametrisation, PARAMETRISATIONS)
-        # log 0 = -inf is a fixed point of every optimiser: its gradient is 0
         self.raw_alpha = nn.Parameter(self._raw(alpha))
+        self.register_buffer("running", alpha > 0)
         self.register_buffer("rank", rank.clone())
         self.register_buffer("token", invert(rank), persistent=False)
         self.register_load_state_dict_post_hook(_restore_inverse)
@@ -197,10 +200,12 @@ class BridgeProcess(ForwardProcess):
     def _clock_rates(self) -> Float[Tensor, "g n"]:
         """The rate of each rank's clock; rank 0 has none."""
         raw = self.raw_alpha
-        return F.pad(raw.exp() if self.parametrisation == "exp" else F.softplus(raw), (1, 0))
+        rates = raw.exp() if self.parametrisation == "exp" else F.softplus(raw)
+        return F.pad(torch.where(self.running, rates, 0.0), (1, 0))
 
     def _raw(self, alpha: Float[Tensor, "g k"]) -> Float[Tensor, "g k"]:
-        """The inverse of the parametrisation."""
+        """The inverse of the parametrisation; any finite value for a clock that is off, which `running` remembers."""
+        alpha = torch.where(alpha > 0, alpha, 1.0)
         return alpha.log() if self.parametrisation == "exp" else alpha + torch.log(-torch.expm1(-alpha))
 
     def exit_rates(self) -> Float[Tensor, "g n"]:
@@ -212,7 +217,7 @@ class BridgeProcess(ForwardProcess):
         self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         """`max(x_0, Z)` in rank space, `Z` by inverse CDF: O(log n) a token and no `[b, d, n]` tensor."""
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         elapsed = self._elapsed(t, start, len(x_0))
         highest = self._highest_clock(elapsed, x_0.shape, generator)
         return self._token_of(torch.maximum(self._rank_of(x_0), highest))
@@ -220,7 +225,7 @@ class BridgeProcess(ForwardProcess):
     def sample_moved(
         self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        source = self._rank_of(self._tokens("x_0", x_0))
+        source = self._rank_of(self.tokens("x_0", x_0))
         elapsed = self._elapsed(t, 0.0, len(x_0))
         # Z > x exactly when E < elapsed S_x: an exponential cut off there
         higher = numerics.pick(numerics.suffix_sum(self._clock_rates().detach().double())[None], source)
@@ -232,11 +237,11 @@ class BridgeProcess(ForwardProcess):
 
     def log_arrival(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d"]:
         """`log D_{x_t}`, the same from every lower rank."""
-        now = self._rank_of(self._tokens("x_t", x_t))
+        now = self._rank_of(self.tokens("x_t", x_t))
         return self._log_tables_at(now, self._elapsed(t, 0.0, len(x_t)))[1]
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         log_c, log_d = self._log_tables(self._elapsed(t, start, len(x_0)))
         rank, source = self.rank[None], self._rank_of(x_0)[..., None]
         stay = numerics.pick(log_c, source.squeeze(-1))[..., None]
@@ -244,7 +249,7 @@ class BridgeProcess(ForwardProcess):
         return torch.where(rank == source, stay, moved)
 
     def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         now = self._rank_of(x_t)
         log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_t)))
         rank, now = self.rank[None], now[..., None]
@@ -254,19 +259,19 @@ class BridgeProcess(ForwardProcess):
     def log_prob(
         self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
     ) -> Float[Tensor, "b d"]:
-        x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
+        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
         now, source = self._rank_of(x_t), self._rank_of(x_0)
         log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_0)))
         return torch.where(now > source, log_d, torch.where(now == source, log_c, -torch.inf))
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
         """`c_y p_y + D_y P_{y-1}`, with `P` the prefix sums of `p_0` in rank order."""
-        p = self._to_ranks(self._distribution("p_0", p_0))
+        p = self._to_ranks(self.marginals("p_0", p_0))
         log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(t, 0.0, 1)))
         return self._to_tokens(log_c.exp() * p + log_d.exp() * numerics.prefix_sum(p))
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         now = self._rank_of(x_t)
         sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
         rate = sigma[:, None] * numerics.pick(self._clock_rates()[None], now)
@@ -274,7 +279,7 @@ class BridgeProcess(ForwardProcess):
 
     def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
         """`s_y = (c_y π_y + D_y Π_{y-1}) / D_{x_t}` for ranks `y < x_t`, a sum of non-negative terms."""
-        now = self._rank_of(self._tokens("x_t", x_t))
+        now = self._rank_of(self.tokens("x_t", x_t))
         elapsed = self._elapsed(t, 0.0, len(x_t))
         log_f = self._log_reach(self._to_ranks(log_mean), elapsed)
         _, log_d = self._log_tables_at(now, elapsed)
@@ -287,7 +292,7 @@ class BridgeProcess(ForwardProcess):
         self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
     ) -> Float[Tensor, "b d"]:
         r"""`w [Σ_{y<x_t} s_y - Σ_{x_0≤y<x_t} r_y (1 - log r_y + log s_y)]`, `w = σ(t) a_{x_t}`: one column of rates."""
-        now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
+        now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
         elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
         below, log_q = self._log_mass(now, source, elapsed)
         _, log_d = self._log_tables_at(now, elapsed)
@@ -310,7 +315,7 @@ class BridgeProcess(ForwardProcess):
         with `x = x_t`, `F_y = c_y Π_y`, `f_y = F_y - F_{y-1}`, `q_{x_0} = c_{x_0}` and `q_y = D_y` above it. The
         hazard `w / D` tends to a limit as a clock's rate goes to 0, and is computed in a form that has it.
         """
-        now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
+        now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
         elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
         log_pi = self._to_ranks(log_mean)
         below, log_q = self._log_mass(now, source, elapsed)
@@ -342,7 +347,7 @@ class BridgeProcess(ForwardProcess):
         """In one pass over the logits when the rates are constants; see `dmb.processes.fused`."""
         if self.raw_alpha.requires_grad and torch.is_grad_enabled():
             return super().posterior_entropy(log_rho, x_t, x_0, t)
-        now, source = self._rank_of(self._tokens("x_t", x_t)), self._rank_of(self._tokens("x_0", x_0))
+        now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
         clock = self._clock(t, len(x_t))
         elapsed, sigma = (time.to(self.dtype) for time in clock)
         log_c, log_d = self._log_tables(clock.sigma_bar)  # float64: differences of them are taken
@@ -379,13 +384,15 @@ class BridgeProcess(ForwardProcess):
 
     def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
         """Cumulative sums in rank order shrink by `c`; growing them back and taking differences undoes it."""
-        log_c, _ = self._log_tables(self._elapsed(t, start, len(p_t)))
-        cumulative = self._to_ranks(p_t).cumsum(-1) * torch.exp(-log_c)
+        elapsed = self._clock(t, len(p_t)).sigma_bar - self._clock(start, len(p_t), "start").sigma_bar
+        log_c, _ = self._log_tables(elapsed)
+        # joined as logarithms in float64: either factor alone may leave the range
+        cumulative = torch.exp(numerics.log_or_off(self._to_ranks(p_t.double()).cumsum(-1)) - log_c)
         return self._to_tokens(cumulative.diff(dim=-1, prepend=torch.zeros_like(cumulative[..., :1])))
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         """`g_x = c_x log(c_x / p_T(x)) + Σ_{y>x} D_y log(D_y / p_T(y))`: one suffix sum."""
-        p_T = torch.where(self.legal, self._distribution("p_T", p_T), 1.0)
+        p_T = torch.where(self.legal, self.marginals("p_T", p_T), 1.0)
         log_p = self._to_ranks(p_T).log()
         log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(1.0, 0.0, 1)))
         stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
@@ -405,7 +412,7 @@ class BridgeProcess(ForwardProcess):
         From `k = x_t`: stay if the source is `k` itself, or if clock `k` had rung by `s`, which given that it rang by
         `t` has chance `(1 - exp(-A_k(s))) / (1 - exp(-A_k(t)))`; else `max(x_0, Z_s)` with `Z_s` below `k`.
         """
-        now = self._rank_of(self._tokens("x_t", x_t))
+        now = self._rank_of(self.tokens("x_t", x_t))
         until_t, until_s = self._clock(t, len(x_t)).sigma_bar, self._clock(s, len(x_t), "s").sigma_bar
         if (until_s > until_t).any():
             raise ValueError("s must not come after t")
@@ -431,7 +438,7 @@ class BridgeProcess(ForwardProcess):
         `A_k(u) = -log(1 - U (1 - exp(-A_k(t))))`, whatever the source is. A position that has reached its data jumps
         at time 0, to itself.
         """
-        now = self._rank_of(self._tokens("x_t", x_t))
+        now = self._rank_of(self.tokens("x_t", x_t))
         rate = numerics.pick(self._clock_rates().detach()[None], now).double()
         until_t = self._clock(t, len(x_t)).sigma_bar[:, None]
         source = self._draw_source(log_mean, generator)
@@ -461,8 +468,10 @@ class BridgeProcess(ForwardProcess):
         }
 
     @classmethod
-    def build(cls, num_states: int, rows: dict[str, int], schedule: dict[str, Any], **config: Any) -> "BridgeProcess":
-        return cls(
+    def build(
+        cls, num_states: int, rows: dict[str, int], schedule: dict[str, Any], mask_token: int | None, **config: Any
+    ) -> "BridgeProcess":
+        process = cls(
             torch.ones(rows["raw_alpha"], num_states - 1),
             torch.arange(num_states).repeat(rows["rank"], 1),
             legal=torch.ones(rows["legal"], num_states, dtype=torch.bool),
@@ -470,6 +479,8 @@ class BridgeProcess(ForwardProcess):
             schedule=Configurable.from_config(schedule),
             **config,
         )
+        process.mask_token = mask_token  # of the order that is loaded later
+        return process
 
     # -- rank space ---------------------------------------------------------------------------------------------------
 
@@ -556,4 +567,6 @@ class BridgeProcess(ForwardProcess):
 
 
 def _restore_inverse(process: BridgeProcess, _: object) -> None:
+    check_permutation("rank", process.rank)
+    checks.rates("alpha", process.alpha.detach())
     process.token.copy_(invert(process.rank))

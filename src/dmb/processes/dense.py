@@ -63,26 +63,26 @@ class DenseProcess(ForwardProcess):
         return numerics.categorical(self.log_transition(x_0, t, start=start).detach().exp(), generator=generator)
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         return numerics.log_or_off(self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0])
 
     def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         column = self._transition(t, start, len(x_t)).mT[self._rows(x_t), self._positions, x_t]
         return torch.where(self.legal, numerics.log_or_off(column), -torch.inf)
 
     def log_prob(
         self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
     ) -> Float[Tensor, "b d"]:
-        x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
+        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
         return numerics.log_or_off(self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0, x_t])
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
-        p_0 = self._distribution("p_0", p_0)
+        p_0 = self.marginals("p_0", p_0)
         return (p_0[:, None] @ self._transition(t, 0.0, 1)[0]).squeeze(1)
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
         columns = self.Q.mT.expand(self.num_positions, -1, -1)[self._positions, x_t]
         here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
@@ -102,7 +102,7 @@ class DenseProcess(ForwardProcess):
         return (p_t[..., None, :] @ inverse).squeeze(-2)
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
-        p_T = torch.where(self.legal, self._distribution("p_T", p_T), 1.0)
+        p_T = torch.where(self.legal, self.marginals("p_T", p_T), 1.0)
         log_kernel = numerics.log_or_off(self._transition(1.0, 0.0, 1)[0])
         return torch.where(self.legal, numerics.times_log_ratio(log_kernel, p_T.log()[:, None]).sum(-1), 0.0)
 

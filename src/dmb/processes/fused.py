@@ -14,6 +14,9 @@ from torch import Tensor
 _CHUNK = 1 << 19
 """Logits worked on at a time: small enough for the cache, large enough to hide the cost of a call."""
 
+_CHUNK_OF_ACCELERATOR = 1 << 26
+"""There launches cost more than memory."""
+
 _RANGE = 60.0
 """Exponents further below 0 than this are left to the closed form in log space: float32 ends at 87."""
 
@@ -56,7 +59,7 @@ def posterior_entropy(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[T
     `h [Σ_{x_0≤y<x} q_y log(q_y / g_y) - c_{x-1} (log(D_x / Z) + c_x e_x / Z)]`. Here `c`, `D`, `q`, `g` are divided by
     `c_x`, and the hazard `h` is multiplied by it, which changes nothing but keeps them in range.
     """
-    value, enough, _ = _PosteriorEntropy.apply(logits, rows)
+    value, enough = _PosteriorEntropy.apply(logits, rows)
     return value, enough
 
 
@@ -79,7 +82,7 @@ def negentropy(
 
 class _PosteriorEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         wanted = ctx.needs_input_grad[0]
         dtype = rows.log_hazard.dtype
         value = torch.zeros(len(logits), dtype=dtype, device=logits.device)
@@ -91,25 +94,26 @@ class _PosteriorEntropy(torch.autograd.Function):
         only_top = bool((rows.log_d[:, :-1] == -torch.inf).all())
         enough = torch.ones((), dtype=torch.bool, device=logits.device)
         for kind, work in ((moved, _top_clock if only_top else _moved), (~moved & runs, _unmoved)):
-            for index in _chunks(kind.nonzero().squeeze(-1), rows.table, logits.shape[1]):
+            for index in _chunks(kind.nonzero().squeeze(-1), rows.table, logits):
                 part, slope, fits = work(logits.index_select(0, index).to(dtype), rows.take(index), wanted)
                 value[index] = part
                 enough &= fits
                 if slope is not None:
                     gradient.index_copy_(0, index, slope.to(gradient.dtype))
         ctx.save_for_backward(gradient)
-        ctx.mark_non_differentiable(enough, gradient)
-        return value, enough & value.isfinite().all(), gradient
+        enough = enough & value.isfinite().all()
+        ctx.mark_non_differentiable(enough)
+        return value, enough
 
     @staticmethod
-    def backward(ctx: Any, grad_value: Tensor, *_: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_value: Tensor, _: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * grad_value[:, None].to(gradient.dtype), None
 
 
-def _chunks(index: Tensor, table: Tensor, num_states: int) -> list[Tensor]:
+def _chunks(index: Tensor, table: Tensor, logits: Tensor) -> list[Tensor]:
     """Split rows into pieces that fit the cache; where a piece is small, into rows that share a table."""
-    size = max(1, _CHUNK // num_states)
+    size = max(1, (_CHUNK if logits.device.type == "cpu" else _CHUNK_OF_ACCELERATOR) // logits.shape[1])
     if len(index) == 0:
         return []
     if size >= 64:

@@ -56,10 +56,10 @@ def initial_rates(init: str, floor: float, legal: Bool[Tensor, "g n"]) -> Float[
     if not 0 <= floor < float("inf"):
         raise ValueError(f"floor must be a finite rate ≥ 0, got {floor}")
     groups, num_states = legal.shape
-    has_clock = torch.arange(1, num_states) > num_states - legal.sum(-1, keepdim=True)
+    has_clock = torch.arange(1, num_states, device=legal.device) > num_states - legal.sum(-1, keepdim=True)
     if init == "uniform":
         return has_clock / has_clock.sum(-1, keepdim=True).clamp(min=1)
-    rates = torch.full((groups, num_states - 1), floor)
+    rates = torch.full((groups, num_states - 1), floor, device=legal.device)
     rates[:, -1] = 1.0
     return torch.where(has_clock, rates, 0.0)
 

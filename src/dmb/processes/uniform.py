@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dmb import numerics
 from dmb.configurable import Configurable
 from dmb.processes.base import ForwardProcess, Time, legal_states
 from dmb.schedules import LogLinear, Schedule
@@ -54,7 +55,7 @@ class UniformProcess(ForwardProcess):
     def sample(
         self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         changes = -torch.expm1(-self._elapsed(t, start, len(x_0)).double())
         uniform = torch.rand((2, *x_0.shape), generator=generator, device=x_0.device, dtype=torch.float64)
         fresh = (uniform[0] * self.legal.sum(-1)).long()
@@ -63,37 +64,37 @@ class UniformProcess(ForwardProcess):
     def sample_moved(
         self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        x_0 = self._tokens("x_0", x_0)
+        x_0 = self.tokens("x_0", x_0)
         states = self.legal.sum(-1)
         uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
         return (x_0 + (states > 1) * (1 + (uniform * (states - 1)).long())) % states
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        return self._log_kernel(self._tokens("x_0", x_0), self._elapsed(t, start, len(x_0)))
+        return self._log_kernel(self.tokens("x_0", x_0), self._elapsed(t, start, len(x_0)))
 
     def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        return self._log_kernel(self._tokens("x_t", x_t), self._elapsed(t, start, len(x_t)))  # Q is symmetric
+        return self._log_kernel(self.tokens("x_t", x_t), self._elapsed(t, start, len(x_t)))  # Q is symmetric
 
     def log_prob(
         self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
     ) -> Float[Tensor, "b d"]:
-        x_t, x_0 = self._tokens("x_t", x_t), self._tokens("x_0", x_0)
+        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
         other, same = self._log_entries(self._elapsed(t, start, len(x_0)))
         return torch.where(x_t == x_0, same, other)
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
-        p_0 = self._distribution("p_0", p_0)
+        p_0 = self.marginals("p_0", p_0)
         elapsed = self._elapsed(t, 0.0, 1)
         return torch.exp(-elapsed) * p_0 - torch.expm1(-elapsed) * self.stationary * p_0.sum(-1, keepdim=True)
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
         return (sigma[:, None, None] * self.stationary).masked_fill(self._is(x_t), 0.0)
 
     def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
         """`s_y = (1 - π_x) + π_x u / (u + e) + π_y e / u` for `y ≠ x = x_t`."""
-        x_t = self._tokens("x_t", x_t)
+        x_t = self.tokens("x_t", x_t)
         elapsed = self._elapsed(t, 0.0, len(x_t))
         log_other, log_same = (entry[..., None] for entry in self._log_entries(elapsed))
         here = self._is(x_t)
@@ -111,11 +112,11 @@ class UniformProcess(ForwardProcess):
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
-        log_p = torch.where(self.legal, self._distribution("p_T", p_T), 1.0).log()
+        log_p = torch.where(self.legal, self.marginals("p_T", p_T), 1.0).log()
         log_other, log_same = (entry.mT for entry in self._log_entries(self._elapsed(1.0, 0.0, 1)))
         other = torch.where(self.legal, log_other.exp() * (log_other - log_p), 0.0)
         same = log_same.exp() * (log_same - log_p)
-        return torch.where(self.legal, other.sum(-1, keepdim=True) - other + same, 0.0)
+        return torch.where(self.legal, numerics.prefix_sum(other) + numerics.suffix_sum(other) + same, 0.0)
 
     def config(self) -> dict[str, Any]:
         counts = None if len(self.legal) == 1 else self.legal.sum(-1).tolist()

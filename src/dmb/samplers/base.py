@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import checks, numerics
+from dmb.heads import MeanHead
 from dmb.processes.base import ForwardProcess
 from dmb.reverse import ReverseModel
 from dmb.schedules import Canonical
@@ -79,10 +80,14 @@ class Denoiser:
         return log_mean
 
     def log_score(self, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float) -> Float[Tensor, "b d n"]:
-        """`log s(x_t, t)`; with the mean head, that of the guided and tempered posterior."""
-        if self.temperature == 1 and self.top_p == 1:
-            return self._guided(self.model.log_score, x_t, t)
-        return self.process.log_score(self.log_mean(x_t, t), x_t, t)
+        """`log s(x_t, t)`; with the mean head that of the posterior above, with the score head guided itself."""
+        if self.guidance == 1 and self.temperature == 1 and self.top_p == 1:
+            return self.model.log_score(x_t, t, self.label, self.given)
+        if isinstance(self.model.head, MeanHead):
+            return self.process.log_score(self.log_mean(x_t, t), x_t, t)
+        if self.temperature != 1 or self.top_p != 1:
+            raise ValueError("temperature and top_p act on the posterior over clean tokens, which needs head='mean'")
+        return self._guided(self.model.log_score, x_t, t)
 
     def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
         return x if self.given is None else torch.where(self.given, x_T, x)
@@ -123,7 +128,7 @@ def time_grid(
     share = torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=process.device)
     if grid == "cosine":
         share = torch.sin(torch.pi / 2 * share)
-    if grid == "uniform":
+    if grid == "uniform" or not (process.exit_rates() * process.p_0 > 0).any():  # or nothing ever changes
         return share
     canonical = Canonical(process.p_0, survival=1e-12)
     end = process.schedule(torch.ones(1, dtype=torch.float64, device=process.device), process.exit_rates).sigma_bar

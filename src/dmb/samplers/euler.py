@@ -36,6 +36,6 @@ def euler_probabilities(
     """Unnormalised `p(x_s | x_t)` of one step."""
     if s == 0:
         return tweedie_probabilities(process, log_score, x_t, t, s)
-    leave = (t - s) * process.rates_into(x_t, t) * log_score.exp()
+    leave = (t - s) * process.rates_into(x_t, t).double() * log_score.double().exp()
     stay = (1 - leave.sum(-1, keepdim=True)).clamp(min=0)
     return leave.scatter(-1, x_t[..., None], stay)

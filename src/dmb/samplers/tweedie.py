@@ -29,7 +29,7 @@ def tweedie_probabilities(
     process: ForwardProcess, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: float, s: float
 ) -> Float[Tensor, "b d n"]:
     """Unnormalised `p(x_s | x_t)`. A score that no distribution has makes entries negative: those are set to 0."""
-    ratios = log_score.exp().scatter(-1, x_t[..., None], 1.0)
+    ratios = log_score.double().exp().scatter(-1, x_t[..., None], 1.0)
     ratios = torch.where(process.log_likelihood(x_t, t) > -torch.inf, ratios, 0.0)
     earlier = process.unevolve(ratios, t, start=s)
     weights = (earlier * process.log_likelihood(x_t, t, start=s).exp()).clamp(min=0)
