@@ -86,6 +86,11 @@ def _edit(path, change):
     path.write_text(json.dumps(config))
 
 
+def _replace(folder, name, change):
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, name: change(tensors[name])}, folder / "model.safetensors")
+
+
 TAMPERINGS = {
     "no config": (lambda d: (d / "config.json").unlink(), "has no config.json"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "has no model.safetensors"),
@@ -103,6 +108,15 @@ TAMPERINGS = {
         lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:100]),
         "is not a safetensors file",
     ),
+    "a JSON list": (lambda d: (d / "config.json").write_text("[1]"), "does not describe a bridge: not a JSON object"),
+    "a part of another kind": (
+        lambda d: _edit(d / "config.json", lambda c: c.update(head={"type": "LogLinear"})), "head is a LogLinear, not a Head",
+    ),
+    "an impossible size": (lambda d: _edit(d / "config.json", lambda c: c["network"].update(width=-1)), "does not describe"),
+    "an order that is none": (lambda d: _replace(d, "process.rank", torch.zeros_like), "rank must hold a permutation"),
+    "an order of floats": (lambda d: _replace(d, "process.rank", torch.Tensor.float), "process.rank is torch.float32"),
+    "rates that are nan": (lambda d: _replace(d, "process.raw_alpha", lambda a: a * torch.nan), "finite rates ≥ 0, got nan"),
+    "marginals of 2": (lambda d: _replace(d, "process.p_0", lambda p: 2 * p), "p_0 must sum to 1, got 2"),
     "a missing tensor": (
         lambda d: save_file(
             {k: v for k, v in load_file(d / "model.safetensors").items() if k != "process.rank"}, d / "model.safetensors"
@@ -118,6 +132,75 @@ def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tm
     tamper(tmp_path)
     with pytest.raises(ValueError, match=message):
         dmb.Bridge.from_pretrained(tmp_path)
+
+
+def test_an_option_that_does_not_exist_is_refused(tmp_path):
+    small_bridge().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="from_pretrained takes no option map_locaton"):
+        dmb.Bridge.from_pretrained(tmp_path, map_locaton="cpu")
+
+
+def test_a_mask_that_is_not_the_last_token_is_restored(tmp_path):
+    process = dmb.BridgeProcess(torch.ones(1, 2), torch.tensor([[2, 0, 1]]), num_positions=2, mask_token=0)
+    small_bridge(process).save_pretrained(tmp_path)
+    restored = dmb.Bridge.from_pretrained(tmp_path).process
+    assert restored.mask_token == 0
+    assert restored.rank.tolist() == [[2, 0, 1]]
+
+
+def test_in_half_precision_the_network_computes_so_but_never_the_process(tmp_path):
+    bridge = small_bridge().bfloat16()
+    assert bridge.network.output.weight.dtype == torch.bfloat16
+    assert bridge.process.raw_alpha.dtype == bridge.process.p_0.dtype == torch.float32
+    x = torch.tensor([[0, 1], [2, 2]])
+    assert bridge.loss(x).dtype == torch.float32
+    assert bridge.sample(4, steps=2).shape == (4, 2)
+    bridge.save_pretrained(tmp_path)
+    restored = dmb.Bridge.from_pretrained(tmp_path)
+    assert torch.equal(restored.outputs(x, 0.5), bridge.eval().outputs(x, 0.5))
+
+
+def test_an_averaged_model_keeps_clocks_that_are_off_switched_off():
+    process = dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0)
+    bridge = small_bridge(process)
+    averaged = torch.optim.swa_utils.AveragedModel(bridge, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    for _ in range(3):
+        averaged.update_parameters(bridge)
+    torch.testing.assert_close(averaged.module.process.alpha, process.alpha)
+    assert (process.alpha[:, :-1] == 0).all()
+
+
+def test_evaluation_leaves_every_part_in_the_mode_it_had():
+    bridge = small_bridge()
+    bridge.network.eval()
+    bridge.sample(2, steps=1)
+    assert bridge.training
+    assert not bridge.network.training
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_tokens_of_any_integer_type_do(dtype):
+    bridge = small_bridge()
+    x = torch.tensor([[0, 1], [2, 2]])
+    one, two = (bridge.bound(y, generator=torch.Generator().manual_seed(0)) for y in (x, x.to(dtype)))
+    assert torch.equal(one.score, two.score)
+
+
+def test_first_hitting_asks_only_when_something_moves_unless_told_otherwise():
+    bridge = small_bridge(dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0))
+    calls = []
+    bridge.network.register_forward_hook(lambda *_: calls.append(1))
+    bridge.sample(1, sampler="first_hitting", generator=torch.Generator().manual_seed(0))
+    assert len(calls) <= 3
+    calls.clear()
+    bridge.sample(1, sampler="first_hitting", steps=20, generator=torch.Generator().manual_seed(0))
+    assert 20 <= len(calls) <= 23
+
+
+def test_data_that_never_change_can_be_sampled():
+    bridge = small_bridge(dmb.BridgeProcess.from_marginals(torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])))
+    assert bridge.sample(4).shape == (4, 2)
 
 
 def test_leave_one_out_puts_in_what_the_token_itself_says():
@@ -174,6 +257,16 @@ def test_trained_on_a_small_distribution_the_bound_approaches_the_entropy():
     assert after.nats - empirical < 0.15 * (before.nats - empirical) + 3 * stderr
 
 
+def masked_bridge():
+    return small_bridge(dmb.BridgeProcess.from_marginals(MU, mask=True))
+
+
+def nan_bridge():
+    bridge = small_bridge()
+    torch.nn.init.constant_(bridge.network.output.bias, torch.nan)
+    return bridge
+
+
 @pytest.fixture
 def no_type_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -204,6 +297,16 @@ def no_type_checks():
             lambda: small_bridge().sample(2, template=torch.tensor([0, 1]), frozen=torch.tensor([True])),
             r"frozen must have the template's shape \[1, 2\], got \[1, 1\]",
         ),
+        (lambda: small_bridge().integrand(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 0.0), "needs t > 0"),
+        (lambda: small_bridge().outputs(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
+        (lambda: masked_bridge().loss(torch.tensor([[0, 3]])), r"x_0 must not hold the mask \(3\), got it at row 0, position 1"),
+        (lambda: masked_bridge().bound(torch.tensor([[3, 0]])), r"x_0 must not hold the mask \(3\), got it at row 0"),
+        (lambda: masked_bridge().sample(template=torch.tensor([3, 0])), r"template must not hold the mask"),
+        (lambda: small_bridge(head="score").sample(2, sampler="tweedie", top_p=0.5), "needs head='mean'"),
+        (lambda: nan_bridge().sample(2), "is the network's output nan"),
+        (lambda: nan_bridge().bound(torch.zeros(1, 2).long()), "the network gives nan"),
+        (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "row a batch, got 1, 1 and 0"),
+        (lambda: small_bridge().prior_loss(2 * MU), "mu must sum to 1, got 2 in row 0"),
         (lambda: small_bridge().sample(2, steps=0), "steps must be at least 1, got 0"),
     ],
 )  # fmt: skip

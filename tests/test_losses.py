@@ -7,7 +7,7 @@ import torch
 
 import dmb
 import toys
-from dmb import losses, theory
+from dmb import losses, numerics, theory
 from dmb.variance import MoveControl, TimeDensity, sample_split
 
 every_process = pytest.mark.parametrize("name", toys.PROCESSES)
@@ -223,6 +223,36 @@ def test_the_prior_loss_is_the_mean_of_the_prior_part_of_the_bound():
     pooled = theory.position_marginals(mu).mean(0)
     table = tied.prior_kl_table(tied.p_T)[0]
     assert bridge.prior_loss().item() == pytest.approx(2 * (pooled * table).sum().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "options"), [(5, {"batch_size": 1}), (1, {"samples": 3}), (16, {"batch_size": 4})])
+def test_few_sequences_are_no_obstacle(rows, options):
+    bridge = toys.model("bridge", toys.distribution(2, 2, seed=3))
+    bound = bridge.bound(theory.all_sequences(2, 2).repeat(4, 1)[:rows], **options)
+    assert bound.score.isfinite().all()
+
+
+def test_a_sequence_that_cannot_be_costs_infinitely_much_and_spoils_no_other():
+    mu = torch.tensor([[0.5, 0.0], [0.25, 0.25]], dtype=torch.float64)
+    bridge = toys.model("masked diffusion", mu)
+    x_0 = torch.tensor([[0, 1]] * 8 + [[1, 1]] * 56)
+    bound = bridge.bound(x_0, batch_size=8, generator=torch.Generator().manual_seed(0))
+    assert bound.score[8:].isfinite().all()
+    assert bound.score.isinf().any()
+
+
+def test_adapting_to_earlier_batches_leaves_no_bias():
+    """The loop of `bound` with -log t for an integrand, whose integral is 1."""
+    generator = torch.Generator().manual_seed(0)
+    estimates = []
+    for _ in range(1500):
+        density = TimeDensity(central=True)
+        for _ in range(4):
+            t, weight = density.at(numerics.stratified_times(16, generator=generator))
+            density.update(t, -t.log())
+            estimates.append((weight * -t.log()).mean())
+    estimates = torch.stack(estimates)
+    assert estimates.mean().item() == pytest.approx(1.0, abs=4 * estimates.std().item() / len(estimates) ** 0.5)
 
 
 def test_a_bound_prints_its_parts():

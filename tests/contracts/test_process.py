@@ -153,6 +153,17 @@ def test_prior_kl_equals_brute_force(case, dtype):
     np.testing.assert_allclose(process.prior_kl(x_0, p_T.to(dtype)).detach(), expected, **tolerance)
 
 
+@every_case
+def test_a_prior_that_forbids_a_state_costs_infinitely_much_and_nothing_becomes_nan(case):
+    process, legal = case.process(), torch.tensor(case.legal())
+    p_T = legal.double()
+    p_T[:, 0] = 0
+    table = process.prior_kl_table(p_T / p_T.sum(-1, keepdim=True)).detach()
+    reaches = torch.tensor(dense_kernels(case, 1.0)[:, :, 0] > 1e-300) & legal
+    assert not table.isnan().any()
+    assert (table.isinf() == reaches).all()
+
+
 @pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
 @every_case
 def test_the_true_posterior_implies_the_true_score(case, t):

@@ -53,6 +53,16 @@ def test_the_score_head_samples_exactly_with_tweedie(steps):
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=5), mu) > 1e-5
 
 
+@pytest.mark.parametrize("sampler", EXACT_IN_ONE_DIMENSION)
+def test_fast_clocks_in_float32_are_no_obstacle(sampler):
+    """Clock intensities of 200 at t = 1: their exponentials leave float32's range."""
+    mu = toys.distribution(4, seed=1)
+    process = dmb.BridgeProcess(torch.full((1, 3), 10.0), torch.arange(4)[None], marginals=mu.float()[None])
+    bridge = dmb.Bridge(process, dmb.Tabular(mu.float(), process))
+    x = bridge.sample(20_000, steps=16, sampler=sampler, generator=torch.Generator().manual_seed(0))
+    assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=4), mu) > 1e-5
+
+
 @every_pair
 def test_in_two_dimensions_the_error_falls_with_the_number_of_steps(sampler, name):
     mu = toys.distribution(3, 3, seed=2)

@@ -120,6 +120,12 @@ def test_sizes_run_from_half_a_million_to_the_papers():
         dmb.Transformer(27, 8, width=10)
 
 
+def test_a_table_is_not_saved_as_a_model(tmp_path):
+    process = dmb.UniformProcess(1, 2)
+    with pytest.raises(ValueError, match="a Tabular network is a table, not a model to save"):
+        dmb.Bridge(process, dmb.Tabular(torch.tensor([0.5, 0.5]), process)).save_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize("given", [None, [False, True, False]])
 def test_the_tabular_network_is_bayes_rule_by_enumeration(given):
     rng = np.random.default_rng(0)
