@@ -82,6 +82,21 @@ class LabelEmbedding(nn.Module):
         return self.table(label % (self.num_classes + 1))  # -1 is the last row
 
 
+class Conditioning(nn.Module):
+    """What all layers are told: the time, and the class if the network knows classes."""
+
+    def __init__(self, width: int, num_classes: int = 0, label_dropout: float = 0.1):
+        super().__init__()
+        self.time = TimeEmbedding(width)
+        self.label = LabelEmbedding(num_classes, width, label_dropout) if num_classes else None
+
+    def forward(self, t: Float[Tensor, " b"], label: Int[Tensor, " b"] | None) -> Float[Tensor, "b w"]:
+        if self.label is None:
+            refuse_label(label)
+            return F.silu(self.time(t))
+        return F.silu(self.time(t) + self.label(label, len(t)))
+
+
 def refuse_label(label: Tensor | None) -> None:
     """For networks made without classes."""
     if label is not None:

@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from dmb.networks.base import LabelEmbedding, Network, TimeEmbedding, refuse_label
+from dmb.networks.base import Conditioning, Network
 
 
 class MLP(Network):
@@ -53,8 +52,7 @@ class MLP(Network):
         }  # fmt: skip
         self.tokens = nn.EmbeddingBag(num_positions * num_states, width, mode="sum")
         self.given = nn.Parameter(torch.zeros(num_positions, width))
-        self.time = TimeEmbedding(conditioning)
-        self.label = LabelEmbedding(num_classes, conditioning, label_dropout) if num_classes else None
+        self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, num_positions * num_states)
@@ -73,12 +71,7 @@ class MLP(Network):
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        condition = self.time(t)
-        if self.label is not None:
-            condition = condition + self.label(label, len(x_t))
-        else:
-            refuse_label(label)
-        condition = F.silu(condition)
+        condition = self.conditioning(t, label)
         x = self.tokens(x_t + self.offsets)
         if given is not None:
             x = x + given.to(x.dtype) @ self.given

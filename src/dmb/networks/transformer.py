@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb import checks
-from dmb.networks.base import LabelEmbedding, Network, TimeEmbedding, refuse_label
+from dmb.networks.base import Conditioning, Network
 
 SIZES = {
     "tiny": {"blocks": 4, "width": 96, "heads": 4, "conditioning": 64},
@@ -61,8 +61,7 @@ class Transformer(Network):
         }  # fmt: skip
         self.tokens = nn.Embedding(num_states, width)
         self.given = nn.Parameter(torch.zeros(width))
-        self.time = TimeEmbedding(conditioning)
-        self.label = LabelEmbedding(num_classes, conditioning, label_dropout) if num_classes else None
+        self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
         self.blocks = nn.ModuleList([_Block(width, heads, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.modulation = _zeroed(nn.Linear(conditioning, 2 * width))
@@ -86,12 +85,7 @@ class Transformer(Network):
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        condition = self.time(t)
-        if self.label is not None:
-            condition = condition + self.label(label, len(x_t))
-        else:
-            refuse_label(label)
-        condition = F.silu(condition)
+        condition = self.conditioning(t, label)
         x = self.tokens(x_t)
         if given is not None:
             x = x + given[..., None] * self.given

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -100,6 +101,22 @@ class Denoiser:
         without = evaluate(x_t, t, torch.full_like(self.label, -1), self.given)
         guided = without + self.guidance * (evaluate(x_t, t, self.label, self.given) - without)
         return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
+
+
+def step_by_step(
+    denoiser: Denoiser,
+    x_T: Int[Tensor, "b d"],
+    times: Float[Tensor, " k"],
+    generator: torch.Generator | None,
+    probabilities: Callable[..., Tensor],
+) -> Iterator[State]:
+    """Samplers that turn a score into unnormalised `p(x_s | x_t)` at each position."""
+    x = x_T
+    yield State(1.0, x)
+    for t, s in pairwise(times.tolist()):
+        weights = probabilities(denoiser.process, denoiser.log_score(x, t), x, t, s)
+        x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
+        yield State(s, x)
 
 
 def time_grid(

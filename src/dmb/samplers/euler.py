@@ -1,15 +1,13 @@
 """The sampler as published: Euler steps of the reverse chain."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb import numerics
 from dmb.processes.base import ForwardProcess
-from dmb.samplers.base import Denoiser, State
+from dmb.samplers.base import Denoiser, State, step_by_step
 from dmb.samplers.tweedie import tweedie_probabilities
 
 
@@ -22,12 +20,7 @@ def euler(
     At coarse grids the chance to stay would be negative: it is set to 0 and the rest renormalised. The last step, where
     rates grow without limit, is analytic, as in SEDD. The error falls in proportion to the step.
     """
-    x = x_T
-    yield State(1.0, x)
-    for t, s in pairwise(times.tolist()):
-        weights = euler_probabilities(denoiser.process, denoiser.log_score(x, t), x, t, s)
-        x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
-        yield State(s, x)
+    yield from step_by_step(denoiser, x_T, times, generator, euler_probabilities)
 
 
 def euler_probabilities(

@@ -1,15 +1,13 @@
 """The analytic (Tweedie) sampler of SEDD, in closed form for every process."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb import numerics
 from dmb.processes.base import ForwardProcess
-from dmb.samplers.base import Denoiser, State
+from dmb.samplers.base import Denoiser, State, step_by_step
 
 
 @torch.no_grad()
@@ -17,12 +15,7 @@ def tweedie(
     denoiser: Denoiser, x_T: Int[Tensor, "b d"], times: Float[Tensor, " k"], generator: torch.Generator | None = None
 ) -> Iterator[State]:
     """`p(x_s = y | x_t) ∝ (s exp(-ΔQ))_y exp(ΔQ)[y, x_t]`: exact for a position when its score is."""
-    x = x_T
-    yield State(1.0, x)
-    for t, s in pairwise(times.tolist()):
-        weights = tweedie_probabilities(denoiser.process, denoiser.log_score(x, t), x, t, s)
-        x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
-        yield State(s, x)
+    yield from step_by_step(denoiser, x_T, times, generator, tweedie_probabilities)
 
 
 def tweedie_probabilities(
