@@ -26,7 +26,7 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## every benchmark; each prints ratios measured side by side in one run
-	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark; done
+	for benchmark in process step bound; do $(BIN)/python benchmarks/$$benchmark.py; done
 
 clean:
 	rm -rf $(VENV) runs

@@ -1,12 +1,11 @@
 """What the closed forms save: `sample` against rows-then-multinomial, and the growth of `log_transition` with n."""
 
-import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import torch
+from memory import peak_memory
 
 import dmb
 
@@ -43,14 +42,6 @@ def measure(name: str, batch: int) -> None:
         way(process, x_0)
     seconds = (time.perf_counter() - start) / repeats
     print(seconds, peak_memory() - idle)
-
-
-def peak_memory(reset: bool = False) -> float:
-    """The process's peak memory in MiB since it was last reset (Linux)."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
 
 
 def in_a_fresh_process(name: str, batch: int) -> tuple[float, float]:

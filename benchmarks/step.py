@@ -1,12 +1,11 @@
 """One training step of a bridge beside one of the same network under plain cross-entropy: time and peak memory."""
 
-import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import torch
+from memory import peak_memory
 from torch.nn import functional as F
 
 import dmb
@@ -50,18 +49,12 @@ def peak_of_one_step(way: str, n: int) -> float:
     return float(output.stdout)
 
 
-def measure_peak(way: str, n: int) -> None:
+def measurepeak_memory(way: str, n: int) -> None:
     bridge, x_0 = build(way, n)
     optimiser = torch.optim.SGD(bridge.parameters(), lr=1e-6)
-    idle = _peak(reset=True)
+    idle = peak_memory(reset=True)
     step(way, bridge, x_0, optimiser)
-    print(_peak() - idle)
-
-
-def _peak(reset: bool = False) -> float:
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024  # type: ignore[index]
+    print(peak_memory() - idle)
 
 
 def main() -> None:
@@ -88,6 +81,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        measure_peak(sys.argv[1], int(sys.argv[2]))
+        measurepeak_memory(sys.argv[1], int(sys.argv[2]))
     else:
         main()

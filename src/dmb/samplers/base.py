@@ -147,6 +147,7 @@ def time_grid(
         share = torch.sin(torch.pi / 2 * share)
     if grid == "uniform" or not (process.exit_rates() * process.p_0 > 0).any():  # or nothing ever changes
         return share
+    # only shares of changes are read off it, so all that matters is that its range holds that of any schedule
     canonical = Canonical(process.p_0, survival=1e-12)
     end = process.schedule(torch.ones(1, dtype=torch.float64, device=process.device), process.exit_rates).sigma_bar
     clock_time = canonical(share * canonical.inverse(end, process.exit_rates), process.exit_rates).sigma_bar
