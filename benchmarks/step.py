@@ -49,7 +49,7 @@ def peak_of_one_step(way: str, n: int) -> float:
     return float(output.stdout)
 
 
-def measurepeak_memory(way: str, n: int) -> None:
+def measure_peak(way: str, n: int) -> None:
     bridge, x_0 = build(way, n)
     optimiser = torch.optim.SGD(bridge.parameters(), lr=1e-6)
     idle = peak_memory(reset=True)
@@ -81,6 +81,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        measurepeak_memory(sys.argv[1], int(sys.argv[2]))
+        measure_peak(sys.argv[1], int(sys.argv[2]))
     else:
         main()
