@@ -1,5 +1,7 @@
 """Discrete Markov Bridge: generative modelling of discrete data with a learned forward process."""
 
+from dmb import data as data
+from dmb import recipes as recipes
 from dmb import samplers as samplers
 from dmb import theory as theory
 from dmb.bridge import Bridge as Bridge
@@ -20,5 +22,7 @@ from dmb.schedules import Geometric as Geometric
 from dmb.schedules import Linear as Linear
 from dmb.schedules import LogLinear as LogLinear
 from dmb.schedules import Schedule as Schedule
-
-__version__ = "0.1.0"
+from dmb.training import Report as Report
+from dmb.training import Settings as Settings
+from dmb.training import train as train
+from dmb.version import __version__ as __version__

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dmb import checks, losses
 from dmb.configurable import Configurable
+from dmb.files import written_whole
 from dmb.heads import Head
 from dmb.losses import Bound
 from dmb.networks.base import Network
@@ -168,8 +169,10 @@ class Bridge(ReverseModel, ModelHubMixin):
             "head": self.head.to_config(),
         }
         tensors = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        save_file(tensors, save_directory / WEIGHTS, metadata={"format": "pt"})
-        (save_directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        with written_whole(save_directory / WEIGHTS) as part:
+            save_file(tensors, part, metadata={"format": "pt"})
+        with written_whole(save_directory / CONFIG) as part:
+            part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Bridge":

@@ -1,6 +1,7 @@
 """The bound: the training loss, and an estimate with error bars for evaluation."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import numerics
+from dmb.processes.base import ForwardProcess
 from dmb.reverse import ReverseModel
 from dmb.variance import MoveControl, TimeDensity, sample_split
 
@@ -29,13 +31,23 @@ def score_loss(
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
         generator: source of all randomness but dropout's.
     """
-    x_0 = model.data("x_0", x_0)
-    t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
-    x_t = model.process.sample(x_0, t, generator=generator)
-    if given is not None:
-        x_t = torch.where(given, x_0, x_t)
+    x_t, t = noisy_copies(model.process, model.data("x_0", x_0), given=given, generator=generator)
     with model.process.fixed():  # Score-learning moves the network, not the rates
         return model.integrand(x_t, x_0, t, label, given).sum(-1)
+
+
+@torch.no_grad()
+def noisy_copies(
+    process: ForwardProcess,
+    x_0: Int[Tensor, "b d"],
+    *,
+    given: Bool[Tensor, "b d"] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"]]:
+    """`x_t ~ p_{t|0}(·|x_0)` and `t`: one time a row, stratified over the batch; `given` positions stay clean."""
+    t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
+    x_t = process.sample(x_0, t, generator=generator)
+    return (x_t if given is None else torch.where(given, x_0, x_t)), t
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,7 @@ def bound(
     importance: bool = True,
     control: bool = True,
     generator: torch.Generator | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Bound:
     """The bound on every row of `x_0`, unbiased over all of `[0, 1]`: no cut-off, no ε.
 
@@ -115,6 +128,7 @@ def bound(
         importance: draw times in proportion to the integrand's root mean square, learnt on the batches before.
         control: subtract what the known number of moves explains (`MoveControl`), fitted on the batches before.
         generator: source of all randomness.
+        progress: called after every batch with the number of sequences it held.
     """
     if samples < 1 or batch_size < 1 or len(x_0) == 0:
         raise ValueError(
@@ -153,6 +167,8 @@ def bound(
             # neighbouring strata differ little in their means, so successive differences show the rest of the variance
             squares += (estimate + prior[rows])[u.argsort()].diff().square().sum().item() / 2
             differences += len(rows) - 1
+            if progress is not None:
+                progress(len(rows))
     if samples == 1 and differences > 0:
         variance = squares / differences
     else:  # a sequence's samples share its data: only the spread over sequences counts

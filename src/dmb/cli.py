@@ -1,0 +1,330 @@
+"""The command line. Every command explains itself with `--help`."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from dmb import data, recipes, training
+from dmb.display import Display, counting
+from dmb.evaluation import likelihood
+from dmb.heads import MeanHead
+from dmb.numerics import seeded
+from dmb.recipes import Recipe
+from dmb.reports import write_report
+from dmb.runs import Run
+from dmb.training.engine import Precision, Strategy
+from dmb.version import __version__
+
+notes = Console(stderr=True)  # everything but results, so that results can be piped
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; a user's mistake is one line and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"dmb {__version__}")
+        return
+    commands = (quickstart, prepare, train, evaluate, sample, report)
+    try:
+        code = tyro.extras.subcommand_cli_from_dict(
+            {command.__name__: command for command in commands},
+            prog="dmb",
+            description="Generative modelling of discrete data with a learned forward process.",
+            args=arguments,
+        )
+    except (ValueError, OSError) as error:
+        _fail(error, 2)
+    except FloatingPointError as error:
+        _fail(error, 1)
+    else:
+        sys.exit(code)
+
+
+def quickstart(out: Path | None = None, seed: int = 0) -> int:
+    """Train, evaluate, sample and report on built-in data: scikit-learn's digits, about two minutes on two cores.
+
+    Args:
+        out: the run folder to make; runs/digits-<time> unless given.
+        seed: of everything random.
+    """
+    recipe = recipes.override(recipes.digits(), [f"seed={seed}"])
+    path = out or _new_folder(recipe)
+    code = _train(recipe, path, False, training.engine())
+    if code:
+        return code
+    evaluate(path)
+    sample(path, n=2)
+    return report(path)
+
+
+def prepare(
+    dataset: Annotated[Positional[Literal["text8"]], arg(metavar="{text8}")],
+    source: Annotated[Path | None, arg(name="from", metavar="FILE")] = None,
+) -> int:
+    """Download a data set (or take it from a file), check its digest, and keep it under $DMB_DATA.
+
+    Args:
+        dataset: text8, the first 100,000,000 characters of a cleaned Wikipedia.
+        source: text8.zip or text8, if you have it already.
+    """
+    with counting(notes, f"preparing {dataset}") as progress:
+        path = data.prepare_text8(source, progress=progress)
+    print(path)
+    return 0
+
+
+def train(
+    recipe: Annotated[Positional[str], arg(metavar="RECIPE")],
+    data: Annotated[str | None, arg(metavar="PATH")] = None,
+    out: Annotated[Path | None, arg(metavar="RUN")] = None,
+    resume: bool = False,
+    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
+    show: bool = False,
+    accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: Strategy = "auto",
+    precision: Precision = "32-true",
+) -> int:
+    """Train by Algorithm 1, on built-in data or on your own.
+
+    Recipes: digits, pydocs, text8, text8_paper; table for a CSV or Parquet file.
+
+    Examples: `dmb train digits`; `dmb train pydocs --data novel.txt`; `dmb train table --data survey.csv`;
+    `dmb train text8 --set minutes=15 head=score`; `torchrun --nproc-per-node 8 -m dmb train text8_paper --devices 8`.
+
+    Stop it with Ctrl-C at any moment; the same command with --out RUN --resume goes on where it was.
+
+    Args:
+        recipe: the settings to start from.
+        data: train on this instead: digits, pydocs, text8, markov, or a file of text, .npy, .npz, .csv or .parquet.
+        out: the run folder; runs/<recipe>-<time> unless given.
+        resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
+        set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.
+        show: print every setting with its value, and do nothing.
+        accelerator: cpu, cuda, mps, or the best there is.
+        devices: processes on each machine.
+        nodes: machines, under torchrun or SLURM.
+        strategy: ddp copies the network to every process, fsdp shares it out among them.
+        precision: what the network computes in; the loss never below float32.
+    """
+    chosen = recipes.recipe(recipe)
+    if resume and out is None:
+        raise ValueError("--resume needs --out: which run is to go on?")
+    going_on = resume and out is not None and (out / "run.json").exists()
+    if going_on and out is not None:
+        chosen = Run.open(out).recipe
+        if chosen.name != recipe:
+            raise ValueError(f"{out} is a run of the recipe {chosen.name}, not of {recipe}")
+    if data is not None:
+        if going_on:
+            raise ValueError("--data cannot change in the middle of a run")
+        source = str(Path(data).resolve()) if Path(data).exists() else data
+        chosen = replace(chosen, data=replace(chosen.data, source=source))
+    chosen = recipes.override(chosen, set)
+    if show:
+        for name, value in recipes.settings_of(chosen).items():
+            print(f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}")
+        return 0
+    fabric = training.engine(
+        accelerator=accelerator, devices=devices, nodes=nodes, strategy=strategy, precision=precision
+    )
+    path = Path(fabric.broadcast(str(out or _new_folder(chosen))))  # the clock may tell each process another name
+    return _train(chosen, path, going_on, fabric)
+
+
+def evaluate(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    split: Literal["train", "validation", "test"] = "test",
+    data: Annotated[str | None, arg(metavar="PATH")] = None,
+    sequences: int | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    seed: int = 0,
+    json_: Annotated[bool, arg(name="json")] = False,
+) -> int:
+    """Bound the bits a token that a run's model needs for data it has not seen, with the standard error.
+
+    Args:
+        run: the run folder.
+        split: which part of the data.
+        data: evaluate on another file, read with the run's own alphabet.
+        sequences: look at so many, spread evenly, instead of all.
+        samples: network calls a sequence.
+        batch_size: sequences a network call.
+        seed: of times and noise.
+        json_: print JSON.
+    """
+    folder = Run.open(run)
+    bridge = folder.bridge()
+    with counting(notes, f"evaluating on {split}") as progress:
+        result = likelihood(
+            bridge, folder.data(data), split, sequences=sequences, samples=samples, batch_size=batch_size, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+    if data is None:
+        folder.add_evaluation(result)
+    print(json.dumps(vars(result)) if json_ else result)
+    return 0
+
+
+def sample(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    n: Annotated[int, arg(aliases=["-n"])] = 8,
+    steps: int | None = None,
+    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    template: str | None = None,
+    blank: str = "_",
+    label: int | None = None,
+    guidance: float = 1.0,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    json_: Annotated[bool, arg(name="json")] = False,
+) -> int:
+    """Draw samples from a run's model, or fill in the blanks of a template.
+
+    Examples: `dmb sample RUN --template "the ____ of"`; `dmb sample RUN -n 1000 --out more.csv`;
+    `dmb sample RUN --template "colour=red"` for a table.
+
+    Args:
+        run: the run folder.
+        n: how many.
+        steps: network calls a sample; 64 unless given.
+        sampler: ancestral (exact at any step size) unless given; tweedie for a score head.
+        template: what is known; blanks and whatever is missing at the end are filled in.
+        blank: the symbol that stands for a blank.
+        label: class, for a model that knows classes.
+        guidance: how strongly to follow the class; 1 is the model's own.
+        temperature: below 1, likelier samples than the model's own.
+        top_p: draw from the nucleus of this mass only.
+        seed: of everything random.
+        out: write to a file in the data's own format (.txt, .csv, .parquet, .npy, .png) instead of printing.
+        json_: print JSON: tokens, and text as read.
+    """
+    folder = Run.open(run)
+    bridge = folder.bridge()
+    if n < 1:
+        raise ValueError(f"-n must be at least 1, got {n}")
+    known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
+    parts = []
+    with counting(notes, "sampling") as progress:
+        generator = seeded(seed, "samples", device=bridge.device)
+        for size in torch.full((n,), 1).split(64):
+            parts.append(
+                bridge.sample(
+                    len(size),
+                    steps=steps,
+                    sampler=sampler or ("ancestral" if isinstance(bridge.head, MeanHead) else "tweedie"),
+                    label=None if label is None else torch.full((len(size),), label, device=bridge.device),
+                    guidance=guidance,
+                    temperature=temperature,
+                    top_p=top_p,
+                    template=known,
+                    generator=generator,
+                ).cpu()
+            )
+            progress(sum(map(len, parts)), n)
+    tokens = torch.cat(parts)
+    if out is not None:
+        folder.codec.write(out, tokens)
+        notes.print(f"{n} samples in {out}", highlight=False)
+    elif json_:
+        print(json.dumps({"tokens": tokens.tolist(), "text": folder.codec.decode(tokens)}, ensure_ascii=False))
+    else:
+        print("\n\n".join(folder.codec.decode(tokens)))
+    return 0
+
+
+def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) -> int:
+    """Write RUN/report.html: one self-contained page with the bound over time, what was learned, and samples.
+
+    Args:
+        run: the run folder.
+        seed: of the samples on it.
+    """
+    with counting(notes, "drawing the report") as progress:
+        path = write_report(Run.open(run), seed=seed, progress=progress)
+    print(path)
+    return 0
+
+
+def _train(recipe: Recipe, path: Path, going_on: bool, fabric: Any) -> int:
+    """Train in the folder `path`; 0, or 128 plus the number of the signal that stopped it."""
+    chief = fabric.is_global_zero
+    if not chief:
+        fabric.barrier()  # let the first process fill the caches and make the folder
+    dataset = data.load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
+    bridge = recipe.build(dataset)
+    if chief:
+        run = Run.open(path) if going_on else Run.create(path, recipe, dataset)
+        run.change(recipe)
+        fabric.barrier()
+    settings = recipe.training
+    if chief:
+        count = sum(parameter.numel() for parameter in bridge.network.parameters())
+        notes.print(
+            f"{'going on with' if going_on else 'training'} {path}: {dataset.name}, {dataset.num_positions} positions, "
+            f"{dataset.num_states} states, {count:,} parameters, {settings.cycles} cycles of {settings.matrix_steps} + "
+            f"{settings.score_steps} steps", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    display = Display(notes, dataset.codec, dataset.unigram_bits(dataset.validation), settings.minutes)
+    with _signals() as caught, display.shown():
+        reports = training.train(
+            bridge, dataset, settings, fabric=fabric, folder=path, resume=going_on, stop=lambda: bool(caught)
+        )
+        for first, report in zip(chain([True], repeat(False)), reports, strict=False):
+            if chief:
+                if first and going_on:
+                    run.rewind(report.index)
+                run.log(report)
+                display.update(report)
+    if chief and caught:
+        notes.print(
+            f"stopped at a checkpoint; go on with: dmb train {recipe.name} --out {path} --resume", highlight=False,
+            soft_wrap=True,
+        )  # fmt: skip
+    return 128 + caught[0] if caught else 0
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """While the block runs, a first SIGINT or SIGTERM is noted in the list; a second Ctrl-C acts as ever."""
+    caught: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        caught.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _new_folder(recipe: Recipe) -> Path:
+    return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _fail(error: Exception, code: int) -> None:
+    print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A data set: three splits, what their tokens mean, and how often each occurs."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dmb.data.codecs import Codec
+from dmb.data.splits import Batch as Batch
+from dmb.data.splits import Rows as Rows
+from dmb.data.splits import Split as Split
+from dmb.data.splits import Stream as Stream
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DataSet:
+    """Tokens to learn from, and the codec that turns tokens back into what the user knows.
+
+    Args:
+        name: `digits`, `text8`, …, or the file's name.
+        source: what `load` takes to give this data set again; empty for an array that came from memory.
+        codec: tokens <-> text, images or table rows.
+        train: the split to learn from.
+        validation: the split to choose by.
+        test: the split to report.
+        state_counts: how many states each position has, if they differ.
+        num_classes: labels lie in `[0, num_classes)`; 0 for data without labels.
+    """
+
+    name: str
+    source: str
+    codec: Codec
+    train: Split
+    validation: Split
+    test: Split
+    state_counts: Int[Tensor, " d"] | None = None
+    num_classes: int = 0
+
+    def __post_init__(self) -> None:
+        n = self.codec.num_states
+        if n < 2:
+            raise ValueError(f"{self.name} must have at least 2 states to learn from, got {n}: all tokens are equal")
+        for part, split in self.splits().items():
+            if split.num_states != n:
+                raise ValueError(f"the {part} split must have the codec's {n} states, got {split.num_states}")
+            if split.num_positions != self.num_positions:
+                raise ValueError(
+                    f"the {part} split must have {self.num_positions} positions like the training split, "
+                    f"got {split.num_positions}"
+                )
+            self._check_labels(part, split)
+        if self.state_counts is not None:
+            self._check_state_counts(self.state_counts)
+
+    @property
+    def num_positions(self) -> int:
+        """`d`, the tokens of a sequence."""
+        return self.train.num_positions
+
+    @property
+    def num_states(self) -> int:
+        """`n`, the states of a token."""
+        return self.train.num_states
+
+    def splits(self) -> dict[str, Split]:
+        """The three splits by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def marginals(self, pseudo_count: float = 1.0) -> Float[Tensor, "d n"]:
+        """The distribution of each position's token in the training split.
+
+        `μ(x) = (count(x) + pseudo_count / m) / (N + pseudo_count)` for the `m` states that the position has, 0 for
+        others. The pseudo count keeps the cost of a state that training never saw finite. All positions of a text
+        share one histogram, and so one row, expanded.
+
+        >>> from dmb.data import array
+        >>> import numpy as np
+        >>> data = array(np.array([[0, 2], [1, 2], [0, 2], [0, 1]]))
+        >>> data.marginals().shape, data.marginals().sum(-1)
+        (torch.Size([2, 3]), tensor([1., 1.]))
+        """
+        return self._marginals(pseudo_count).float().expand(self.num_positions, -1)
+
+    def unigram_bits(self, split: Split) -> float:
+        """Cross-entropy in bits a token of `split` under `marginals()`: the baseline that every model must beat.
+
+        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted.
+        """
+        if split.num_states != self.num_states:
+            raise ValueError(f"split must have {self.num_states} states, got {split.num_states}")
+        counts, mu = split.counts().double(), self._marginals(1.0)
+        if len(mu) not in (1, len(counts)):
+            raise ValueError(f"split must have {len(mu)} positions, got {split.num_positions}")
+        return float(-torch.special.xlogy(counts, mu).sum() / counts.sum() / math.log(2))
+
+    def _marginals(self, pseudo_count: float) -> Float[Tensor, "h n"]:
+        if not 0 <= pseudo_count < math.inf:
+            raise ValueError(f"pseudo_count must be finite and at least 0, got {pseudo_count}")
+        counts, legal = self.train.counts().double(), self._legal().double()
+        smooth = pseudo_count * legal / legal.sum(-1, keepdim=True)
+        return (counts + smooth) / (counts.sum(-1, keepdim=True) + pseudo_count)
+
+    def _legal(self) -> Bool[Tensor, "h n"]:
+        if self.state_counts is None:
+            return torch.ones(1, self.num_states, dtype=torch.bool)
+        return torch.arange(self.num_states) < self.state_counts[:, None]
+
+    def _check_labels(self, part: str, split: Split) -> None:
+        labels = split.labels(slice(None))
+        if (labels is None) != (self.num_classes == 0):
+            raise ValueError(f"num_classes must be 0 if and only if there are no labels, got {self.num_classes}")
+        if labels is not None and (labels.min() < 0 or labels.max() >= self.num_classes):
+            low, high = labels.aminmax()
+            raise ValueError(f"{part} labels must lie in [0, {self.num_classes}), got {low} to {high}")
+
+    def _check_state_counts(self, state_counts: Int[Tensor, " d"]) -> None:
+        if len(state_counts) != self.num_positions:
+            raise ValueError(f"state_counts must have shape [{self.num_positions}], got {list(state_counts.shape)}")
+        if state_counts.min() < 1 or state_counts.max() > self.num_states:
+            raise ValueError(f"state_counts must lie in [1, {self.num_states}], got {state_counts.tolist()}")
+        for part, split in self.splits().items():
+            beyond = (split.counts() > 0) & ~self._legal()
+            if beyond.any():
+                position, token = beyond.nonzero()[0].tolist()
+                raise ValueError(
+                    f"{part} tokens must lie in [0, {state_counts[position]}) at position {position}, got {token}"
+                )

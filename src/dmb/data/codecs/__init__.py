@@ -1,0 +1,9 @@
+"""Codecs: what tokens mean."""
+
+from dmb.data.codecs.base import Codec as Codec
+from dmb.data.codecs.columns import Columns as Columns
+from dmb.data.codecs.grid import Grid as Grid
+from dmb.data.codecs.text import Bytes as Bytes
+from dmb.data.codecs.text import Characters as Characters
+from dmb.data.codecs.text import Text as Text
+from dmb.data.codecs.tokenizer import Tokenizer as Tokenizer

@@ -1,0 +1,70 @@
+"""The contract every codec keeps."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from dmb.configurable import Configurable
+
+
+class Codec(Configurable, ABC):
+    """Tokens <-> what the user knows. JSON describes it (`to_config`), so a saved model can still speak."""
+
+    extension: ClassVar[str]
+    """Of the file that `write` makes unless told otherwise."""
+
+    num_states: int
+
+    @abstractmethod
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        """Each sequence as a string for a terminal."""
+
+    @abstractmethod
+    def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
+        """Write sequences in the format the data came in; `path` never holds half of them."""
+
+    @abstractmethod
+    def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
+        """What is known of a sequence: tokens, and -1 where the model chooses.
+
+        `blank` stands for one such position; what a template leaves out is blank too.
+        """
+
+    def legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
+        """The tokens as an array, once they are known to lie in `[0, num_states)`."""
+        outside = (tokens < 0) | (tokens >= self.num_states)
+        if outside.any():
+            row, position = outside.nonzero()[0].tolist()
+            value = int(tokens[row, position])
+            raise ValueError(
+                f"tokens must lie in [0, {self.num_states}), got {value} at row {row}, position {position}"
+            )
+        return tokens.cpu().numpy()
+
+
+def filled(tokens: np.ndarray, num_positions: int) -> Int[Tensor, " d"]:
+    """A template of `num_positions`, blank after `tokens` ends.
+
+    >>> filled(np.array([4, -1, 2]), 5)
+    tensor([ 4, -1,  2, -1, -1])
+    """
+    if len(tokens) > num_positions:
+        raise ValueError(f"the template must have at most {num_positions} positions, got {len(tokens)}")
+    template = torch.full((num_positions,), -1)
+    template[: len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
+    return template
+
+
+def shortened(values: list[str], most: int = 8) -> str:
+    """A list for a message: all of it if short, else its beginning and how many more there are.
+
+    >>> shortened(["red", "green", "blue"], most=2)
+    "'red', 'green' and 1 more"
+    """
+    shown = ", ".join(repr(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"

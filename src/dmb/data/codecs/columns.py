@@ -1,0 +1,139 @@
+"""Tables: every column has its own values."""
+
+import csv
+import io
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from dmb.data.codecs.base import Codec, filled, shortened
+from dmb.files import written_whole
+
+Value = str | int | float | bool | None
+
+
+class Columns(Codec):
+    """One token a column, whose states are the values that the column knows.
+
+    A row reads `column=value, column=value`; a part with a comma or a quote in it is quoted as in a CSV file. A missing
+    value (`None`) is shown as nothing at all.
+
+    Args:
+        names: of the columns, in order.
+        values: of each column; token `k` stands for the `k`-th.
+
+    >>> import torch
+    >>> codec = Columns(["size", "colour"], [[1, 2], ["blue", "green", "red"]])
+    >>> codec.decode(torch.tensor([[1, 0]]))
+    ['size=2, colour=blue']
+    >>> codec.template("colour=red", num_positions=2)
+    tensor([-1,  2])
+    """
+
+    extension = ".csv"
+
+    def __init__(self, names: list[str], values: list[list[Value]]):
+        if not names or len(names) != len(values):
+            raise ValueError(f"names and values must be equally long and not empty, got {len(names)} and {len(values)}")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"names must not repeat a column, got {twice!r} twice")
+        for name, known in zip(names, values, strict=True):
+            if not known or len(set(known)) < len(known):
+                raise ValueError(f"values of column {name!r} must be distinct and not empty, got {known[:8]}")
+        self.names = list(names)
+        self.values = [list(known) for known in values]
+        self.state_counts = [len(known) for known in values]
+        self.num_states = max(self.state_counts)
+        self._states = [{value: token for token, value in enumerate(known)} for known in self.values]
+
+    def state(self, column: int, value: Value) -> int | None:
+        """The token of a value, if the column knows it."""
+        return self._states[column].get(value)
+
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        return [
+            ", ".join(_quoted(f"{name}={_shown(value)}") for name, value in zip(self.names, row, strict=True))
+            for row in self._rows(tokens)
+        ]
+
+    def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
+        """CSV with the header the data came with, or Parquet (extra `table`) if `path` ends in `.parquet`."""
+        if path.suffix not in (".csv", ".parquet"):
+            raise ValueError(f"path must end in .csv or .parquet, got {path}")
+        rows = self._rows(tokens)
+        if path.suffix == ".csv":
+            # a bare carriage return is quoted by newer versions of the csv module only
+            lines: list[list[Value]] = [[*self.names], *rows]
+            returns = any("\r" in _shown(value) for line in lines for value in line)
+            text = io.StringIO(newline="")
+            writer = csv.writer(text, quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL, lineterminator="\n")
+            writer.writerows(lines)
+            with written_whole(path) as part:
+                part.write_bytes(text.getvalue().encode())
+            return
+        pyarrow, parquet = import_pyarrow()
+        table = pyarrow.table([pyarrow.array([row[c] for row in rows]) for c in range(len(self.names))], self.names)
+        with written_whole(path) as part:
+            parquet.write_table(table, part)
+
+    def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
+        """`column=value, column=value`; columns that are left out, or have the value `blank`, are blank."""
+        tokens = np.full(len(self.names), -1)
+        fields = next(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True), [])
+        for field in fields:
+            column = self._column_of(field)
+            value = field[len(self.names[column]) + 1 :]
+            if value != blank:
+                tokens[column] = self._state_shown(column, value)
+        return filled(tokens, num_positions)
+
+    def config(self) -> dict[str, Any]:
+        return {"names": self.names, "values": self.values}
+
+    def _rows(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
+        if tokens.shape[1] != len(self.names):
+            raise ValueError(f"tokens must have {len(self.names)} positions, one a column, got {tokens.shape[1]}")
+        legal = self.legal(tokens)
+        beyond = np.argwhere(legal >= np.array(self.state_counts))
+        if len(beyond):
+            row, column = beyond[0]
+            raise ValueError(
+                f"tokens of column {self.names[column]!r} must lie in [0, {self.state_counts[column]}), "
+                f"got {legal[row, column]} at row {row}"
+            )
+        return [[known[token] for known, token in zip(self.values, row, strict=True)] for row in legal.tolist()]
+
+    def _column_of(self, field: str) -> int:
+        # the longest name that fits, because a name may hold an equals sign itself
+        fitting = [name for name in self.names if field.startswith(f"{name}=")]
+        if not fitting:
+            raise ValueError(f"the template must name columns {shortened(self.names)} as column=value, got {field!r}")
+        return self.names.index(max(fitting, key=len))
+
+    def _state_shown(self, column: int, shown: str) -> int:
+        known = [_shown(value) for value in self.values[column]]
+        if shown not in known:
+            raise ValueError(f"column {self.names[column]!r} must be one of {shortened(known)}, got {shown!r}")
+        return known.index(shown)
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """`pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ValueError("Parquet needs the extra `table`: pip install 'discrete-markov-bridge[table]'") from error
+
+
+def _shown(value: Value) -> str:
+    return "" if value is None else str(value)
+
+
+def _quoted(field: str) -> str:
+    plain = not any(symbol in field for symbol in ',"\r\n') and field == field.lstrip()
+    return field if plain else '"' + field.replace('"', '""') + '"'

@@ -1,0 +1,117 @@
+"""Arrays of integers of one shape: images, codes of an autoencoder, any fixed-length sequence."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from dmb.data.codecs.base import Codec, filled
+from dmb.files import written_whole
+
+_SHADES = np.array(list(" ░▒▓█"))
+
+
+class Grid(Codec):
+    """Integers in `[0, num_states)`, arranged in `shape`; if that has two axes they are the shades of an image.
+
+    >>> import torch
+    >>> print(Grid([2, 3], num_states=5).decode(torch.tensor([[0, 1, 2, 3, 4, 0]]))[0].replace(" ", "."))
+    ..░░▒▒
+    ▓▓██..
+    >>> Grid([3], num_states=9).decode(torch.tensor([[3, 1, 4]]))
+    ['3 1 4']
+    >>> Grid([3], num_states=9).template("3, _, 4", num_positions=3)
+    tensor([ 3, -1,  4])
+    """
+
+    extension = ".npy"
+
+    def __init__(self, shape: list[int], num_states: int):
+        if not shape or min(shape) < 1:
+            raise ValueError(f"shape must hold positive sizes, got {shape}")
+        if num_states < 1:
+            raise ValueError(f"num_states must be at least 1, got {num_states}")
+        self.shape = list(shape)
+        self.num_states = num_states
+
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        """Images as blocks of shades, two characters a pixel so that they come out square; others as numbers."""
+        examples = self._examples(tokens)
+        if len(self.shape) != 2:
+            return [" ".join(map(str, example.ravel())) for example in examples]
+        shades = _SHADES[examples * len(_SHADES) // self.num_states].repeat(2, axis=2)
+        return ["\n".join("".join(row) for row in image) for image in shades]
+
+    def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
+        """`.npy` of shape `[b, *shape]`; or one picture of all of them if `path` ends in `.png`."""
+        if path.suffix not in (".npy", ".png"):
+            raise ValueError(f"path must end in .npy or .png, got {path}")
+        examples = self._examples(tokens)
+        if path.suffix == ".npy":
+            with written_whole(path) as part, part.open("wb") as file:
+                np.save(file, examples.astype(np.min_scalar_type(self.num_states - 1)))
+            return
+        if len(self.shape) != 2:
+            raise ValueError(f"only two-dimensional data can be written as .png, got shape {self.shape}")
+        if len(examples) == 0:
+            raise ValueError("tokens must have at least one row to be written as .png, got none")
+        from matplotlib.image import imsave
+
+        with written_whole(path) as part, part.open("wb") as file:
+            imsave(file, _sheet(examples), format="png", cmap="gray", vmin=0, vmax=max(1, self.num_states - 1))
+
+    def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
+        """The path of a `.npy` with -1 where the model chooses, or numbers separated by commas."""
+        if text.strip().endswith(".npy"):
+            values = self._load(Path(text.strip()))
+        else:
+            values = np.array([_number(field.strip(), blank) for field in text.split(",")] if text.strip() else [])
+        outside = (values < -1) | (values >= self.num_states)
+        if outside.any():
+            where = int(outside.argmax())
+            raise ValueError(
+                f"the template must hold numbers in [0, {self.num_states}), got {values[where]} at position {where}"
+            )
+        return filled(values, num_positions)
+
+    def config(self) -> dict[str, Any]:
+        return {"shape": self.shape, "num_states": self.num_states}
+
+    def _examples(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
+        if tokens.shape[1] != math.prod(self.shape):
+            raise ValueError(f"tokens must have {math.prod(self.shape)} positions, got {tokens.shape[1]}")
+        return self.legal(tokens).reshape(len(tokens), *self.shape)
+
+    def _load(self, path: Path) -> np.ndarray:
+        try:
+            values = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(f"the template {path} cannot be read: {error}") from error
+        if values.dtype.kind not in "iu":
+            raise ValueError(f"the template {path} must hold integers, got {values.dtype}")
+        if values.ndim != 1 and values.shape not in (tuple(self.shape), (1, *self.shape)):
+            raise ValueError(f"the template {path} must have shape {self.shape}, got {list(values.shape)}")
+        return values.ravel()
+
+
+def _number(field: str, blank: str) -> int:
+    if field == blank:
+        return -1
+    if not (field.isascii() and field.isdigit()):
+        raise ValueError(f"the template must hold numbers or {blank!r}, separated by commas, got {field!r}")
+    return int(field)
+
+
+def _sheet(images: np.ndarray) -> np.ndarray:
+    """All images on one, as nearly square as can be, with a line of the darkest grey between them."""
+    across = math.ceil(math.sqrt(len(images)))
+    down = math.ceil(len(images) / across)
+    height, width = images.shape[1] + 1, images.shape[2] + 1
+    sheet = np.zeros((down * height - 1, across * width - 1), dtype=images.dtype)
+    for index, image in enumerate(images):
+        top, left = index // across * height, index % across * width
+        sheet[top : top + height - 1, left : left + width - 1] = image
+    return sheet

@@ -1,0 +1,153 @@
+"""Text by characters or by bytes."""
+
+import codecs
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from dmb.data.codecs.base import Codec, filled, shortened
+from dmb.files import written_whole
+
+_CHUNK = 1 << 22  # bytes of a file in memory at once
+_CODE_POINTS = 0x110000
+
+
+class Text(Codec):
+    """A codec of text: files are read in chunks, samples are written as text."""
+
+    extension = ".txt"
+
+    @abstractmethod
+    def encode(self, text: str, offset: int = 0) -> np.ndarray:
+        """The tokens of `text`, which begins `offset` symbols into what the user gave."""
+
+    def read(self, path: Path) -> Iterator[np.ndarray]:
+        """The tokens of a file, in chunks."""
+        offset = 0
+        for text in utf8_chunks(path, _CHUNK):
+            yield self.encode(text, offset)
+            offset += len(text)
+
+    def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
+        """One sequence a line; with an empty line between them if they hold line breaks themselves."""
+        sequences = self._raw(tokens)
+        separator = b"\n\n" if any(b"\n" in sequence for sequence in sequences) else b"\n"
+        with written_whole(path) as part:
+            part.write_bytes(separator.join(sequences) + b"\n" if sequences else b"")
+
+    def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
+        """Text with blanks, such as `the ____ of`; every `blank` is one token, never itself a symbol."""
+        if len(blank) != 1:
+            raise ValueError(f"blank must be one symbol, got {blank!r}")
+        parts, offset = [], 0
+        for piece in text.split(blank):
+            parts += [self.encode(piece, offset), np.array([-1])]
+            offset += len(piece) + 1
+        return filled(np.concatenate(parts[:-1]), num_positions)
+
+    def _raw(self, tokens: Int[Tensor, "b d"]) -> list[bytes]:
+        return [text.encode("utf-8", "surrogatepass") for text in self.decode(tokens)]
+
+
+class Characters(Text):
+    """One token a character.
+
+    >>> codec = Characters(" abc")
+    >>> codec.encode("a cab")
+    array([1, 0, 3, 1, 2], dtype=int32)
+    >>> codec.template("c_b", num_positions=5)
+    tensor([ 3, -1,  2, -1, -1])
+    """
+
+    def __init__(self, alphabet: str):
+        if not alphabet:
+            raise ValueError("alphabet must have at least one symbol, got none")
+        points = _code_points(alphabet)
+        if len(np.unique(points)) < len(points):
+            twice = next(symbol for symbol in alphabet if alphabet.count(symbol) > 1)
+            raise ValueError(f"alphabet must not repeat a symbol, got {twice!r} twice")
+        self.alphabet = alphabet
+        self.num_states = len(points)
+        self._points = points
+        self._table = np.full(_CODE_POINTS, -1, dtype=np.int32)
+        self._table[points] = np.arange(len(points))
+
+    def encode(self, text: str, offset: int = 0) -> np.ndarray:
+        tokens = self._table[_code_points(text)]
+        if tokens.size and tokens.min() < 0:
+            where = int((tokens < 0).argmax())
+            raise ValueError(
+                f"symbol {text[where]!r} at offset {offset + where:,} is not in the alphabet {self._brief()}"
+            )
+        return tokens
+
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        points = self._points[self.legal(tokens)]
+        return [row.tobytes().decode("utf-32-le", "surrogatepass") for row in points]
+
+    def config(self) -> dict[str, Any]:
+        return {"alphabet": self.alphabet}
+
+    def _brief(self) -> str:
+        return repr(self.alphabet) if len(self.alphabet) <= 40 else shortened(list(self.alphabet), 30)
+
+
+class Bytes(Text):
+    """One token a byte: reads any file at all.
+
+    >>> Bytes().encode("né")
+    array([110, 195, 169], dtype=uint8)
+    """
+
+    num_states = 256
+
+    def encode(self, text: str, offset: int = 0) -> np.ndarray:
+        return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+
+    def read(self, path: Path) -> Iterator[np.ndarray]:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield np.frombuffer(chunk, dtype=np.uint8)
+
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        return [sequence.decode("utf-8", "replace") for sequence in self._raw(tokens)]
+
+    def _raw(self, tokens: Int[Tensor, "b d"]) -> list[bytes]:
+        return [row.tobytes() for row in self.legal(tokens).astype(np.uint8)]
+
+
+def utf8_chunks(path: Path, size: int) -> Iterator[str]:
+    """The text of a file, `size` bytes at a time, with line endings as they are."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    read = 0
+    with path.open("rb") as file:
+        while True:
+            chunk = file.read(size)
+            pending = len(decoder.getstate()[0])  # the beginning of a symbol that the last chunk cut
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                where = read - pending + error.start
+                raise ValueError(f"not UTF-8 at byte {where:,}: give encoding='bytes'") from error
+            if text:
+                yield text
+            if not chunk:
+                return
+            read += len(chunk)
+
+
+def alphabet_of(path: Path) -> str:
+    """The distinct symbols of a file, sorted."""
+    seen = np.zeros(_CODE_POINTS, dtype=bool)
+    for text in utf8_chunks(path, _CHUNK):
+        seen[_code_points(text)] = True
+    return seen.nonzero()[0].astype("<u4").tobytes().decode("utf-32-le")
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")

@@ -1,0 +1,69 @@
+"""Text by the tokens of a Hugging Face tokenizer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from dmb.data.codecs.text import Text, utf8_chunks
+
+_PIECE = 1 << 18  # bytes given to the tokenizer at once: it keeps many words of notes for every token
+
+
+class Tokenizer(Text):
+    """Tokens of the `tokenizers` library, whose whole JSON definition is part of the config.
+
+    No special tokens are added. A long file is tokenized in pieces that end at a line break, or else before a space.
+
+    Args:
+        definition: the content of a `tokenizer.json`.
+    """
+
+    def __init__(self, definition: str):
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise ValueError("a tokenizer needs the extra `hf`: pip install 'discrete-markov-bridge[hf]'") from error
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_str(definition)
+        except Exception as error:  # the library raises the bare class
+            raise ValueError(f"definition must be the JSON of a tokenizer: {error}") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not vocabulary:
+            raise ValueError("definition must have a vocabulary, got an empty one")
+        self.definition = definition
+        self.num_states = max(vocabulary.values()) + 1  # ids may have gaps
+
+    def encode(self, text: str, offset: int = 0) -> np.ndarray:
+        return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+
+    def read(self, path: Path) -> Iterator[np.ndarray]:
+        rest = ""
+        for text in utf8_chunks(path, _PIECE):
+            text = rest + text
+            cut = _cut(text)
+            yield self.encode(text[:cut])
+            rest = text[cut:]
+        yield self.encode(rest)
+
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        return self._tokenizer.decode_batch(self.legal(tokens).tolist(), skip_special_tokens=False)
+
+    def config(self) -> dict[str, Any]:
+        return {"definition": self.definition}
+
+
+def _cut(text: str) -> int:
+    """Where to end a piece so that no word is cut, if that can be.
+
+    >>> _cut("one\\ntwo thr"), _cut("two thr"), _cut("three")
+    (4, 3, 5)
+    """
+    line = text.rfind("\n") + 1
+    word = text.rfind(" ")
+    return line or (word if word > 0 else len(text))

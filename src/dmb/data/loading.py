@@ -1,0 +1,68 @@
+"""Any data set by its name or file."""
+
+from pathlib import Path
+
+from dmb.data.base import DataSet
+from dmb.data.codecs import Codec, Columns
+from dmb.data.home import existing
+from dmb.data.sources.array import array
+from dmb.data.sources.digits import digits
+from dmb.data.sources.markov import markov
+from dmb.data.sources.pydocs import pydocs
+from dmb.data.sources.table import table
+from dmb.data.sources.text import text
+from dmb.data.sources.text8 import text8
+
+BUILT_IN = {"digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
+ARRAYS = (".npy", ".npz")
+TABLES = (".csv", ".parquet")
+
+
+def load(
+    source: str | Path, *, length: int | None = None, encoding: str = "characters", codec: Codec | None = None
+) -> DataSet:
+    """The data set called `source`, or the file there: `.npy` and `.npz`, `.csv` and `.parquet`, else text.
+
+    `load(data.source, length=data.num_positions, codec=data.codec)` gives any data set again.
+
+    Args:
+        source: a name, or a path. A string that is a name means the data set; `./digits` or a `Path` mean the file.
+        length: tokens of a sequence of text; the data set's own default, unless given. Other data have but one.
+        encoding: of a text file; see `text`.
+        codec: a model's codec, to read other data in its tokens.
+
+    >>> load("digits").name
+    'digits'
+    """
+    sized = {} if length is None else {"length": length}
+    if isinstance(source, str) and source in BUILT_IN:
+        _refuse_encoding(source, encoding)
+        data = digits() if source == "digits" else BUILT_IN[source](**sized)
+    elif not Path(source).exists():
+        raise ValueError(f"no data set or file called {str(source)!r}: built in are {', '.join(BUILT_IN)}")
+    elif existing(Path(source)).suffix in (*ARRAYS, *TABLES):
+        _refuse_encoding(source, encoding)
+        data = _of_fixed_length(Path(source), codec)
+    else:
+        data = text(source, encoding=encoding, codec=codec, **sized)
+    if length is not None and data.num_positions != length:
+        raise ValueError(f"length must be {data.num_positions} for {data.name}, got {length}")
+    if codec is not None and codec.to_config() != data.codec.to_config():
+        raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
+    return data
+
+
+def _of_fixed_length(path: Path, codec: Codec | None) -> DataSet:
+    if path.suffix in ARRAYS:
+        return array(path, None if codec is None else codec.num_states)
+    return table(path, codec if isinstance(codec, Columns) else None)
+
+
+def _refuse_encoding(source: str | Path, encoding: str) -> None:
+    if encoding != "characters":
+        raise ValueError(f"encoding is read for text files only, got {encoding!r} for {source}")
+
+
+def _brief(codec: Codec) -> str:
+    described = ", ".join(f"{key}={value!r}" for key, value in codec.config().items())
+    return f"{type(codec).__name__}({described if len(described) <= 60 else described[:60] + '…'})"

@@ -1,0 +1,38 @@
+"""Data cut into training, validation and test splits, the same way every time and everywhere."""
+
+import numpy as np
+
+from dmb.data.splits import Rows, Split, Stream, permutation
+
+
+def split_rows(tokens: np.ndarray, num_states: int, labels: np.ndarray | None = None) -> tuple[Split, Split, Split]:
+    """80 / 10 / 10 by a fixed permutation of the rows; each split keeps the rows in their order in the file.
+
+    >>> [len(split) for split in split_rows(np.zeros((25, 4), dtype=int), num_states=2)]
+    [21, 2, 2]
+    """
+    if len(tokens) < 3:
+        raise ValueError(f"data must have at least 3 rows, one a split, got {len(tokens)}")
+    order = permutation(len(tokens), 0)
+    tenth = max(1, round(len(tokens) / 10))
+    parts = np.split(order, [len(tokens) - 2 * tenth, len(tokens) - tenth])
+    train, validation, test = (Rows(tokens, num_states, labels=labels, rows=np.sort(part)) for part in parts)
+    return train, validation, test
+
+
+def split_stream(tokens: np.ndarray, num_states: int, length: int) -> tuple[Split, Split, Split]:
+    """The first 90 % of a text to train on, the next 5 % to validate, the last 5 % to test.
+
+    >>> [len(split) for split in split_stream(np.zeros(1000, dtype=int), num_states=2, length=10)]
+    [90, 5, 5]
+    """
+    part = len(tokens) // 20
+    parts = np.split(tokens, [len(tokens) - 2 * part, len(tokens) - part])
+    for name, piece in zip(("training", "validation", "test"), parts, strict=True):
+        if length > len(piece):
+            raise ValueError(
+                f"a sequence of {length:,} tokens is longer than the {name} split, {len(piece):,} tokens: "
+                "give a shorter length or more text"
+            )
+    train, validation, test = (Stream(piece, num_states, length) for piece in parts)
+    return train, validation, test

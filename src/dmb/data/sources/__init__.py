@@ -1,0 +1,1 @@
+"""Where data come from: one data set or file format a module."""

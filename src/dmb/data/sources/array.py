@@ -1,0 +1,92 @@
+"""Integer arrays in NumPy's own formats."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from dmb.data.base import DataSet
+from dmb.data.codecs import Grid
+from dmb.data.home import existing
+from dmb.data.partition import split_rows
+from dmb.data.splits import Rows, Split
+
+PARTS = ("train", "validation", "test")
+
+_BLOCK = 1 << 24
+
+
+def array(source: str | Path | np.ndarray, num_states: int | None = None) -> DataSet:
+    """Integers of shape `[N, …]`, the first axis the examples.
+
+    A `.npy` file is memory-mapped. A `.npz` holds either one array or three called `train`, `validation` and `test`;
+    one array is split 80 / 10 / 10 by a fixed permutation.
+
+    Args:
+        source: a file or an array.
+        num_states: all values lie in `[0, num_states)`; one more than the largest, unless given.
+
+    >>> data = array(np.arange(60).reshape(10, 2, 3) % 7)
+    >>> data.num_positions, data.num_states, data.codec.shape
+    (6, 7, [2, 3])
+    """
+    if isinstance(source, np.ndarray):
+        name, where, arrays = "array", "", {"array": source}
+    else:
+        name, where, arrays = Path(source).name, str(Path(source).absolute()), _load(existing(Path(source)))
+    arrays = {key: _checked(f"{name}: {key}" if len(arrays) > 1 else name, values) for key, values in arrays.items()}
+    if num_states is None:
+        num_states = 1 + max(_largest(name, values) for values in arrays.values())
+    shapes = {values.shape[1:] for values in arrays.values()}
+    if len(shapes) > 1:
+        raise ValueError(f"{name}: the splits must agree in shape, got {sorted(map(list, shapes))}")
+    try:
+        train, validation, test = _splits(arrays, num_states)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    codec = Grid(list(shapes.pop()), num_states)
+    return DataSet(name=name, source=where, codec=codec, train=train, validation=validation, test=test)
+
+
+def _splits(arrays: dict[str, np.ndarray], num_states: int) -> tuple[Split, Split, Split]:
+    if len(arrays) == 1:
+        return split_rows(next(iter(arrays.values())), num_states)
+    train, validation, test = (Rows(arrays[part], num_states) for part in PARTS)
+    return train, validation, test
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != b"PK":
+                return {"array": np.load(path, mmap_mode="r", allow_pickle=False)}
+            file.seek(0)
+            archive = np.load(file, allow_pickle=False)
+            keys = list(archive.files)
+            if len(keys) != 1 and sorted(keys) != sorted(PARTS):
+                raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(keys) or 'none'}")
+            return {key: archive[key] for key in keys}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as an array: {error}") from error
+
+
+def _checked(name: str, values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "b":
+        values = values.view(np.uint8)
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{name} must hold integers, got {values.dtype}")
+    if values.ndim < 2 or 0 in values.shape:
+        raise ValueError(f"{name} must have shape [examples, positions, …] and not be empty, got {list(values.shape)}")
+    return values
+
+
+def _largest(name: str, values: np.ndarray) -> int:
+    """The largest value, found a block at a time because `values` may be larger than memory."""
+    rows = max(1, _BLOCK // (values.size // len(values)))
+    largest = 0
+    for first in range(0, len(values), rows):
+        block = values[first : first + rows]
+        if block.min() < 0:
+            raise ValueError(f"{name} must hold integers ≥ 0, got {block.min()}")
+        largest = max(largest, int(block.max()))
+    return largest

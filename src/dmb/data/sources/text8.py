@@ -1,0 +1,159 @@
+"""Text8: the first 100 million letters of Wikipedia, the usual benchmark of character-level models."""
+
+import gzip
+import hashlib
+import http.client
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from dmb.data.base import DataSet
+from dmb.data.codecs import Characters
+from dmb.data.home import data_home, existing, save_tokens
+from dmb.data.partition import split_stream
+from dmb.files import written_whole
+
+ALPHABET = " abcdefghijklmnopqrstuvwxyz"
+URL = "http://mattmahoney.net/dc/text8.zip"
+SIZE = 100_000_000
+ZIP_MD5 = "f26f94c5209bc6159618bad4a559ff81"
+RAW_SHA256 = "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
+
+_CHUNK = 1 << 20
+_TIMEOUT = 30.0  # seconds without a byte
+_TO_TOKENS = bytes(max(0, ALPHABET.find(chr(byte))) for byte in range(256))
+
+Progress = Callable[[int, int], None]
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def text8(length: int = 256) -> DataSet:
+    """100 million letters with the official split: 90 million to train, 5 to validate, 5 to test.
+
+    Read from where `dmb prepare text8` put it; a copy of `text8`, `text8.zip` or `text8.gz` in the data folder is
+    prepared at first use.
+    """
+    prepared = _prepared()
+    if not prepared.exists():
+        found = _found()
+        if found is None:
+            raise ValueError(
+                "text8 is not here: run `dmb prepare text8`, or `dmb prepare text8 --from FILE` with your copy of it"
+            )
+        prepare_text8(found)
+    codec = Characters(ALPHABET)
+    tokens = np.load(prepared, mmap_mode="r", allow_pickle=False)
+    if tokens.shape != (SIZE,):
+        raise ValueError(f"{prepared} must hold {SIZE:,} tokens, got shape {list(tokens.shape)}: delete it")
+    train, validation, test = split_stream(tokens, codec.num_states, length)
+    return DataSet(name="text8", source="text8", codec=codec, train=train, validation=validation, test=test)
+
+
+def prepare_text8(source: Path | None = None, progress: Progress | None = None) -> Path:
+    """Encode Text8 once and for all, and return where.
+
+    Args:
+        source: a zip or gzip file of Text8, or the 100,000,000 bytes themselves; a copy in the data folder or else a
+            download, unless given.
+        progress: called with the bytes downloaded so far and in all (0 if the server does not say).
+    """
+    if source is None and _prepared().exists():
+        return _prepared()
+    source = source or _found()
+    if source is None:
+        with _download(progress) as archive:
+            _encode(archive, URL)
+    else:
+        with existing(source).open("rb") as file:
+            _encode(file, str(source))
+    return _prepared()
+
+
+def _folder() -> Path:
+    folder = data_home() / "text8"
+    return data_home() if folder.is_file() else folder  # the user's copy may have the folder's name
+
+
+def _prepared() -> Path:
+    return _folder() / "text8.npy"
+
+
+def _found() -> Path | None:
+    candidates = [folder / name for folder in (_folder(), data_home()) for name in ("text8", "text8.zip", "text8.gz")]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+@contextmanager
+def _download(progress: Progress | None) -> Iterator[BinaryIO]:
+    """The archive as a temporary file, once it is complete and its digest right."""
+    _folder().mkdir(exist_ok=True)
+    with written_whole(_folder() / "text8.zip") as part, part.open("w+b") as file:
+        digest = hashlib.md5(usedforsecurity=False)
+        done = 0
+        try:
+            with urllib.request.urlopen(URL, timeout=_TIMEOUT) as answer:
+                total = int(answer.headers.get("Content-Length") or 0)
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    done += len(chunk)
+                    if progress is not None:
+                        progress(done, total)
+        except (OSError, http.client.HTTPException) as error:
+            raise ValueError(
+                f"{URL} cannot be downloaded ({error}): get a copy elsewhere and run `dmb prepare text8 --from FILE`"
+            ) from error
+        if digest.hexdigest() != ZIP_MD5:
+            raise ValueError(f"{URL} must have the MD5 {ZIP_MD5}, got {digest.hexdigest()} ({done:,} bytes)")
+        yield file
+
+
+def _encode(file: BinaryIO, name: str) -> None:
+    digest = hashlib.sha256()
+
+    def checked() -> Iterator[np.ndarray]:
+        size = 0
+        with _opened(file, name) as raw:
+            while size <= SIZE and (chunk := raw.read(_CHUNK)):  # a file that is too long is not read to its end
+                digest.update(chunk)
+                size += len(chunk)
+                yield np.frombuffer(chunk.translate(_TO_TOKENS), dtype=np.uint8)
+        if digest.hexdigest() != RAW_SHA256:
+            raise ValueError(
+                f"{name} is not Text8: it must have {SIZE:,} bytes with SHA-256 {RAW_SHA256[:12]}…, "
+                f"got {digest.hexdigest()[:12]}…"
+            )
+
+    _prepared().parent.mkdir(exist_ok=True)
+    try:
+        save_tokens(_prepared(), checked(), len(ALPHABET))
+    except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name} is damaged: {error}") from error
+
+
+@contextmanager
+def _opened(file: BinaryIO, name: str) -> Iterator[_Readable]:
+    """The bytes of Text8 whether they come plain, zipped or gzipped; told by how the file begins."""
+    file.seek(0)
+    magic = file.read(4)
+    file.seek(0)
+    if magic.startswith(b"PK"):
+        with zipfile.ZipFile(file) as archive:
+            if "text8" not in archive.namelist():
+                raise ValueError(f"{name} must hold a file called text8, got {', '.join(archive.namelist())}")
+            with archive.open("text8") as member:
+                yield member
+    elif magic.startswith(b"\x1f\x8b"):
+        with gzip.open(file) as unzipped:
+            yield unzipped
+    else:
+        yield file

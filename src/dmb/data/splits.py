@@ -1,0 +1,270 @@
+"""One part of a data set as sequences of tokens, read where they lie, and drawn as a pure function of the step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+_BLOCK = 1 << 20  # tokens that are held as int64 at once when all the data are walked through
+_SALT = 0x646D62  # "dmb"
+
+
+class Batch(NamedTuple):
+    """What one training step sees."""
+
+    x_0: Int[Tensor, "b d"]
+    label: Int[Tensor, " b"] | None
+
+
+class Split(ABC):
+    """`len(split)` sequences of `num_positions` tokens in `[0, num_states)`, in a fixed order.
+
+    The tokens stay in the array they came in, of any integer type and often a memory-mapped file; what is asked for is
+    copied out as int64.
+    """
+
+    def __init__(self, num_positions: int, num_states: int):
+        self.num_positions = num_positions
+        self.num_states = num_states
+        self._counts: Int[Tensor, "h n"] | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice | Tensor) -> Int[Tensor, "b d"]:
+        """Sequences by a slice or by an integer tensor of indexes, as int64 on the CPU."""
+        return _tensor(self._read(self._indexes(rows)))
+
+    def labels(self, rows: slice | Tensor) -> Int[Tensor, " b"] | None:
+        """Their class labels, if the data have any."""
+        return None
+
+    @abstractmethod
+    def batch(self, size: int, *, step: int, seed: int) -> Batch:
+        """The training batch of `step`: a function of `(seed, step)` alone.
+
+        A run that is resumed at any step so sees the data it would have seen, without any state of a loader saved.
+        """
+
+    def counts(self) -> Int[Tensor, "h n"]:
+        """How often each state occurs: at each position for `Rows` (`h = d`), over all tokens for a `Stream` (`h = 1`).
+
+        The data are walked through in blocks, once; the answer is kept.
+        """
+        if self._counts is None:
+            total = np.zeros(1, dtype=np.int64)
+            for _, block in self._blocks():
+                rows, n = block.shape[1], self.num_states
+                cells = block.astype(np.int64) + np.arange(rows) * n
+                total = total + np.bincount(cells.ravel(), minlength=rows * n)
+            self._counts = torch.from_numpy(total).view(-1, self.num_states)
+        return self._counts.clone()
+
+    @abstractmethod
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        """The sequences `[b, d]` of these indexes, of any integer type."""
+
+    @abstractmethod
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """All tokens as `[m, h]` arrays, each with the number of its first row."""
+
+    def _indexes(self, rows: slice | Tensor) -> np.ndarray:
+        if isinstance(rows, slice):
+            return np.arange(len(self))[rows]
+        if rows.ndim != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
+            raise ValueError(f"rows must be a slice or integers of shape [b], got {rows.dtype} {list(rows.shape)}")
+        indexes = rows.cpu().numpy()
+        outside = (indexes < 0) | (indexes >= len(self))
+        if outside.any():
+            raise ValueError(f"rows must lie in [0, {len(self)}), got {indexes[outside][0]}")
+        return indexes
+
+    def _check_tokens(self) -> None:
+        for first, block in self._blocks():
+            if _fits(block.dtype, self.num_states):
+                return  # the type cannot hold anything illegal: no need to read the file
+            if block.min() < 0 or block.max() >= self.num_states:
+                row, position = np.argwhere((block < 0) | (block >= self.num_states))[0]
+                raise ValueError(
+                    f"tokens must lie in [0, {self.num_states}), "
+                    f"got {block[row, position]} at {self._place(first + int(row), int(position))}"
+                )
+
+    @abstractmethod
+    def _place(self, row: int, position: int) -> str:
+        """Where a token lies, for a message."""
+
+
+class Rows(Split):
+    """Sequences of a fixed length, one a row.
+
+    Training goes through the data in epochs without replacement: epoch `e` is a permutation that is a function of
+    `(seed, e)`, and a batch may straddle epochs.
+
+    Args:
+        tokens: integers `[N, …]`; the axes after the first are flattened into positions as rows are read.
+        num_states: all tokens lie in `[0, num_states)`.
+        labels: class labels `[N]`, if any.
+        rows: which rows of `tokens` belong to this split, in order; all of them, unless given.
+
+    >>> split = Rows(np.array([[0, 1], [2, 0], [1, 1]], dtype=np.uint8), num_states=3)
+    >>> split[1:]
+    tensor([[2, 0],
+            [1, 1]])
+    >>> split.counts()
+    tensor([[1, 1, 1],
+            [1, 2, 0]])
+    """
+
+    def __init__(
+        self,
+        tokens: np.ndarray,
+        num_states: int,
+        *,
+        labels: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+    ):
+        _check_integers(tokens)
+        if tokens.ndim < 2 or 0 in tokens.shape[1:]:
+            raise ValueError(f"tokens must have shape [rows, positions], got {list(tokens.shape)}")
+        super().__init__(int(np.prod(tokens.shape[1:])), num_states)
+        if labels is not None and labels.shape != tokens.shape[:1]:
+            raise ValueError(f"labels must have shape [{len(tokens)}], got {list(labels.shape)}")
+        self._tokens, self._labels, self._rows = tokens, labels, rows
+        self._epoch: tuple[int, int] | None = None
+        self._order = np.zeros(0, dtype=np.int64)
+        if len(self) == 0:
+            raise ValueError("tokens must have at least one row, got none")
+        self._check_tokens()
+
+    def __len__(self) -> int:
+        return len(self._tokens) if self._rows is None else len(self._rows)
+
+    def labels(self, rows: slice | Tensor) -> Int[Tensor, " b"] | None:
+        return None if self._labels is None else _tensor(self._labels[self._source(self._indexes(rows))])
+
+    def batch(self, size: int, *, step: int, seed: int) -> Batch:
+        _check_draw(size, step, seed)
+        first = step * size
+        epochs = range(first // len(self), (first + size - 1) // len(self) + 1)
+        order = np.concatenate([self._permutation(seed, epoch) for epoch in epochs])
+        start = first - epochs[0] * len(self)
+        rows = torch.from_numpy(order[start : start + size])
+        return Batch(self[rows], self.labels(rows))
+
+    def _permutation(self, seed: int, epoch: int) -> np.ndarray:
+        if self._epoch != (seed, epoch):
+            self._order = permutation(len(self), seed, epoch)
+            self._epoch = (seed, epoch)
+        return self._order
+
+    def _source(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self._rows is None else self._rows[rows]
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        return self._tokens[self._source(rows)].reshape(len(rows), self.num_positions)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        # at least as many tokens as the table of counts has cells, so that adding tables up costs no more than reading
+        size = max(_BLOCK // self.num_positions, self.num_states)
+        for first in range(0, len(self), size):
+            yield first, self._read(np.arange(first, min(first + size, len(self))))
+
+    def _place(self, row: int, position: int) -> str:
+        return f"row {self._source(np.array([row]))[0]}, position {position}"
+
+
+class Stream(Split):
+    """One long sequence. Evaluation reads it in consecutive chunks; training reads crops at random offsets.
+
+    Chunks do not overlap, and what is left over at the end is dropped; crops begin anywhere and so use every token.
+
+    Args:
+        tokens: integers `[L]`.
+        num_states: all tokens lie in `[0, num_states)`.
+        length: tokens of a chunk or crop.
+
+    >>> split = Stream(np.array([0, 1, 2, 0, 1, 2, 0], dtype=np.uint8), num_states=3, length=2)
+    >>> split[:]
+    tensor([[0, 1],
+            [2, 0],
+            [1, 2]])
+    >>> split.counts()
+    tensor([[3, 2, 2]])
+    """
+
+    def __init__(self, tokens: np.ndarray, num_states: int, length: int):
+        _check_integers(tokens)
+        if tokens.ndim != 1:
+            raise ValueError(f"tokens must have shape [length], got {list(tokens.shape)}")
+        if length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
+        if length > len(tokens):
+            raise ValueError(f"length must be at most the number of tokens, {len(tokens)}, got {length}")
+        super().__init__(length, num_states)
+        self._tokens = tokens
+        self._check_tokens()
+
+    def __len__(self) -> int:
+        return len(self._tokens) // self.num_positions
+
+    def batch(self, size: int, *, step: int, seed: int) -> Batch:
+        _check_draw(size, step, seed)
+        offsets = random_bits(size, seed, step) % np.uint64(len(self._tokens) - self.num_positions + 1)
+        return Batch(_tensor(self._crops(offsets.astype(np.int64))), None)
+
+    def _crops(self, offsets: np.ndarray) -> np.ndarray:
+        return self._tokens[offsets[:, None] + np.arange(self.num_positions)]
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        return self._crops(rows * self.num_positions)
+
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        for first in range(0, len(self._tokens), _BLOCK):
+            yield first, self._tokens[first : first + _BLOCK, None]
+
+    def _place(self, row: int, position: int) -> str:
+        return f"offset {row}"
+
+
+def random_bits(count: int, *seed: int) -> np.ndarray:
+    """`count` random 64-bit integers, a function of `seed` alone.
+
+    NumPy promises that the raw bits of a generator never change, which it does not of shuffles or bounded integers: if
+    those changed, an upgrade would move rows from one split to another. The salt keeps the draws apart from those of a
+    user's own `default_rng(0)`: without it, data that were made with that generator would be split by their values.
+    """
+    return np.random.PCG64([_SALT, *seed]).random_raw(count)
+
+
+def permutation(count: int, *seed: int) -> np.ndarray:
+    """A permutation of `range(count)`, a function of `seed` alone.
+
+    >>> permutation(5, 0)
+    array([0, 3, 2, 4, 1])
+    """
+    return np.argsort(random_bits(count, *seed), kind="stable")
+
+
+def _tensor(values: np.ndarray) -> Int[Tensor, "..."]:
+    return torch.from_numpy(values.astype(np.int64))
+
+
+def _check_integers(tokens: np.ndarray) -> None:
+    if tokens.dtype.kind not in "iu":
+        raise ValueError(f"tokens must be integers, got {tokens.dtype}")
+
+
+def _check_draw(size: int, step: int, seed: int) -> None:
+    if size < 1:
+        raise ValueError(f"size must be at least 1, got {size}")
+    if step < 0 or seed < 0:
+        raise ValueError(f"step and seed must be at least 0, got {step} and {seed}")
+
+
+def _fits(dtype: np.dtype, num_states: int) -> bool:
+    return dtype.kind == "u" and np.iinfo(dtype).max < num_states

@@ -1,0 +1,96 @@
+"""How many bits a model needs for data it has not seen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from dmb.bridge import Bridge
+from dmb.data.base import DataSet
+from dmb.losses import Bound
+from dmb.numerics import seeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood:
+    """An upper bound on a model's bits a token, over one split of the data."""
+
+    split: str
+    bits: float
+    stderr: float
+    """Standard error of `bits` over sequences."""
+    score_bits: float
+    prior_bits: float
+    unigram_bits: float
+    """What the training data's marginals alone need: the baseline."""
+    sequences: int
+    of_sequences: int
+    """How many there are in the split."""
+    tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.bits:.4f} ± {self.stderr:.4f} bits a token on {self.split} "
+            f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f}); marginals alone {self.unigram_bits:.4f}"
+        )
+
+
+def likelihood(
+    bridge: Bridge,
+    data: DataSet,
+    split: str = "test",
+    *,
+    sequences: int | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Likelihood:
+    """The bound on a split: all of it, or `sequences` spread evenly over it.
+
+    Args:
+        bridge: the model.
+        data: the data it was trained on, for the split and the baseline.
+        split: `train`, `validation` or `test`.
+        sequences: how many to look at; all, unless given.
+        samples: network calls a sequence.
+        batch_size: sequences a network call.
+        seed: of the times and the noise.
+        progress: called with the number of network rows done, and of all there are to do.
+    """
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f"split must be train, validation or test, got {split!r}")
+    part = getattr(data, split)
+    count = len(part) if sequences is None else min(len(part), sequences)
+    if count < 1:
+        raise ValueError(f"sequences must be at least 1, got {sequences}")
+    # in float64, so that with all sequences each is taken once
+    rows = torch.linspace(0, len(part) - 1, count, dtype=torch.float64).round().long()
+    label = part.labels(rows) if bridge.network.num_classes else None
+    done = 0
+
+    def advance(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, count * samples)
+
+    bound: Bound = bridge.bound(
+        part[rows].to(bridge.device),
+        label=None if label is None else label.to(bridge.device),
+        samples=samples,
+        batch_size=batch_size,
+        generator=seeded(seed, "evaluation", device=bridge.device),
+        progress=advance,
+    )
+    return Likelihood(
+        split=split,
+        bits=bound.bits_per_token,
+        stderr=bound.stderr,
+        score_bits=bound.score_bits,
+        prior_bits=bound.prior_bits,
+        unigram_bits=data.unigram_bits(part),
+        sequences=count,
+        of_sequences=len(part),
+        tokens=count * data.num_positions,
+    )

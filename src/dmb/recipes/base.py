@@ -1,0 +1,131 @@
+"""What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import torch
+
+from dmb.bridge import Bridge
+from dmb.data.base import DataSet
+from dmb.networks import MLP, Network, Transformer
+from dmb.numerics import seed_of
+from dmb.processes import BridgeProcess, ForwardProcess, UniformProcess
+from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
+from dmb.training.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataChoice:
+    """Which data, and how they are read."""
+
+    source: str
+    """`digits`, `pydocs`, `text8`, `markov`, or a file: text, `.npy`, `.npz`, `.csv`, `.parquet`."""
+    length: int | None = None
+    """Tokens a sequence, for text."""
+    encoding: str = "characters"
+    """How a text file becomes tokens: `characters`, `bytes`, or the path of a `tokenizers` JSON file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessChoice:
+    """The forward process; see `BridgeProcess.from_marginals`."""
+
+    process: Literal["bridge", "uniform"] = "bridge"
+    order: Literal["ascending", "descending", "natural"] = "ascending"
+    """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value."""
+    init: Literal["gather", "uniform", "match"] = "gather"
+    floor: float = 1e-5
+    """Rate of the slow clocks under `gather`; 0 switches them off for good."""
+    tied: bool = False
+    """One set of rates for all positions."""
+    mask: bool = False
+    """One more state on top that data never visit."""
+    parametrisation: Literal["exp", "softplus"] = "exp"
+    schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
+
+    def build(self, data: DataSet) -> ForwardProcess:
+        """The process for `data`."""
+        marginals = data.marginals()
+        schedule = self._schedule(data)
+        if self.process == "uniform":
+            if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
+                raise ValueError("process='uniform' needs positions with equally many states")
+            return UniformProcess(data.num_positions, data.num_states, schedule=schedule, marginals=marginals)
+        return BridgeProcess.from_marginals(
+            marginals,
+            order=None if self.init == "match" else self.order,
+            init=self.init,
+            floor=self.floor,
+            tied=self.tied,
+            mask=self.mask,
+            state_counts=data.state_counts,
+            schedule=schedule,
+            parametrisation=self.parametrisation,
+        )
+
+    def _schedule(self, data: DataSet) -> Schedule:
+        if self.schedule == "canonical":
+            marginals = data.marginals()
+            marginals = marginals.mean(0, keepdim=True) if self.tied else marginals
+            return Canonical(torch.nn.functional.pad(marginals, (0, int(self.mask))))
+        return {"loglinear": LogLinear, "geometric": Geometric, "linear": Linear}[self.schedule]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkChoice:
+    """The network that reverses it."""
+
+    network: Literal["mlp", "transformer"] = "transformer"
+    blocks: int = 4
+    width: int = 96
+    heads: int = 4
+    """Attention heads of a transformer."""
+    conditioning: int = 64
+    dropout: float = 0.1
+    classes: bool = False
+    """Condition on the data's class labels, if they have any."""
+
+    def build(self, process: ForwardProcess, num_classes: int = 0) -> Network:
+        """The network for `process`."""
+        if self.classes and not num_classes:
+            raise ValueError("classes=True needs data with class labels")
+        options: dict[str, Any] = {
+            "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
+            "num_classes": num_classes if self.classes else 0,
+        }  # fmt: skip
+        if self.network == "mlp":
+            return MLP(process.num_states, process.num_positions, **options)
+        return Transformer(process.num_states, process.num_positions, heads=self.heads, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole run, before it has data: `build` makes the bridge, `training` says how to train it."""
+
+    name: str
+    data: DataChoice
+    process: ProcessChoice
+    network: NetworkChoice
+    head: Literal["mean", "score"] = "mean"
+    training: Settings
+
+    def build(self, data: DataSet) -> Bridge:
+        """The bridge for `data`, its first weights drawn from the training seed."""
+        process = self.process.build(data)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(self.training.seed, "init"))
+            return Bridge(process, self.network.build(process, data.num_classes), self.head)
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, config: dict[str, Any]) -> "Recipe":
+        """The recipe that `to_json` described."""
+        parts = {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice, "training": Settings}
+        try:
+            built = {name: kind(**config[name]) for name, kind in parts.items()}
+            return cls(**{field.name: built.get(field.name, config[field.name]) for field in fields(cls)})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a recipe: {error}") from error

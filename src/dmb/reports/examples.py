@@ -1,0 +1,98 @@
+"""The parts of a report that show examples: on their way to noise and back, and as they come out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from dmb.data import Columns, Grid
+from dmb.numerics import seeded
+from dmb.reports import markup, pictures
+from dmb.reports.contents import Contents
+from dmb.reports.symbols import printable
+from dmb.reports.trajectories import forward_path
+from dmb.samplers import State
+
+PICTURES, LINES = 5, 3
+"""Paths shown, of images and of others."""
+SHEET = 64
+"""Samples shown."""
+
+
+def trajectories(contents: Contents) -> str:
+    """Validation examples on their way to noise, samples on their way from it."""
+    device = contents.bridge.device
+    forward = forward_path(
+        contents.bridge.process,
+        contents.examples[: PICTURES if is_image(contents) else LINES].to(device),
+        generator=seeded(contents.seed, "report", "forward", device=device),
+    )
+    there = "Validation data, noised along one path each, at times between which equal shares of all changes fall."
+    back = f"Samples on their way from noise to data, {contents.steps} steps in all."
+    return (
+        f"<h3>Forward</h3>{_paths(contents, forward, 'forward', there, clean=0)}"
+        f"<h3>Reverse</h3>{_paths(contents, contents.reverse, 'reverse', back, clean=-1)}"
+    )
+
+
+def sample_sheet(contents: Contents) -> str:
+    """Samples beside as many examples of the data."""
+    samples = contents.samples[:SHEET]
+    examples = contents.examples[: len(samples)]
+    titles = ("Validation data", "Samples")
+    codec = contents.run.codec
+    if is_image(contents):
+        drawn = pictures.sheet(_images(contents, examples), _images(contents, samples), codec.num_states)
+        return markup.figure(drawn, "sheet", f"{len(examples)} validation examples and {len(samples)} samples.")
+    if isinstance(codec, Columns):
+        tables = [markup.table(codec.names, _rows(contents, part), "rows") for part in (examples, samples)]
+        return markup.beside(tables[0], tables[1], titles)
+    texts = [_texts(contents, part) for part in (examples, samples)]
+    return markup.beside(markup.blocks(texts[0]), markup.blocks(texts[1]), titles)
+
+
+def is_image(contents: Contents) -> bool:
+    """Whether examples are pictures."""
+    return isinstance(contents.run.codec, Grid) and len(contents.run.codec.shape) == 2
+
+
+def _paths(contents: Contents, path: Sequence[State], name: str, caption: str, clean: int) -> str:
+    times = [state.t for state in path]
+    if is_image(contents):
+        strips = np.stack([_images(contents, state.x[:PICTURES]) for state in path], axis=1)
+        if contents.mask_token is not None:
+            caption += " Orange: masked."
+        return markup.figure(pictures.strips(strips, times, contents.run.codec.num_states), name, caption)
+    note = "Grey: tokens that differ from the data." if clean == 0 else "Grey: tokens that differ from the sample."
+    if contents.mask_token is not None:
+        note += " ▒: masked."
+    parts = [markup.paragraph(f"{caption} {note}", "note")]
+    for index in range(min(LINES, len(path[0].x))):
+        states = [state.x[index].tolist() for state in path]
+        rows = [contents.symbols.row(tokens) for tokens in states]
+        grey = [[token != final for token, final in zip(tokens, states[clean], strict=True)] for tokens in states]
+        codec = contents.run.codec
+        if isinstance(codec, Columns):
+            parts.append(markup.path_table(codec.names, times, rows, grey))
+        else:
+            gap = " " if isinstance(codec, Grid) else ""
+            parts.append(markup.path(times, rows, grey, gap))
+    return "".join(parts)
+
+
+def _images(contents: Contents, tokens: Int[Tensor, "b d"]) -> Int[np.ndarray, "b h w"]:
+    codec = contents.run.codec
+    assert isinstance(codec, Grid)
+    return tokens.cpu().numpy().reshape(len(tokens), *codec.shape)
+
+
+def _rows(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
+    return [contents.symbols.row(row) for row in tokens.tolist()]
+
+
+def _texts(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[str]:
+    """Whole sequences, so that symbols which take several tokens come out right; by token if one is masked."""
+    if (tokens >= contents.run.codec.num_states).any():
+        return ["".join(row) for row in _rows(contents, tokens)]
+    return [printable(sequence) for sequence in contents.run.codec.decode(tokens)]

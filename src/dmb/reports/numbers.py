@@ -1,0 +1,149 @@
+"""The parts of a report that are numbers: results, the bound over time, marginals, the configuration."""
+
+from typing import Any
+
+import numpy as np
+
+from dmb.numerics import seeded
+from dmb.recipes import settings_of
+from dmb.reports import figures, markup
+from dmb.reports.contents import Contents, finite
+from dmb.reports.figures import Curve, Group
+from dmb.reports.marginals import Distance, distance, frequencies
+from dmb.reports.markup import number, text, with_error
+
+MOST_BARS, MOST_GROUPS = 200, 12
+SPLITS = ("train", "validation", "test")
+
+
+def results(contents: Contents) -> str:
+    """Every bound with its error, by part."""
+    header = ["data", "bound", "score part", "prior part", "marginals alone", "saved", "sequences"]
+    found = contents.evaluations
+    rows = [_row(split, found[split]) for split in SPLITS if split in found]
+    best = contents.best()
+    if best is not None:
+        rows.append(_row(f"validation, best in training (step {best.get('step', 0):,})", best))
+    if not rows:
+        return markup.paragraph("There are none yet.")
+    note = (
+        "Bits a token, ± one standard error over sequences; the bound is the sum of its two parts. “Marginals alone” "
+        "is the cross-entropy of the data under the training data’s marginals, each token on its own."
+    )
+    missing = "" if found else markup.paragraph("Run “dmb evaluate” for the bound on test data.", "note")
+    return markup.table(header, rows, "figures") + markup.paragraph(note, "note") + missing
+
+
+def over_time(contents: Contents) -> str:
+    """The bound by part, over steps."""
+    score, validation = contents.records("score", "step"), contents.records("validation", "step")
+    if not score and not validation:
+        return markup.paragraph("Nothing was logged.")
+    split = next((split for split in ("validation", "test") if split in contents.evaluations), "train")
+    baseline = contents.unigram(split)
+    starts: dict[Any, float] = {}
+    for record in contents.metrics:
+        starts.setdefault(record.get("cycle"), float(record.get("step", 0)))
+    drawn = figures.bound(
+        score=_curve(score, "score_bits"),
+        validation=_curve(validation, "bits"),
+        stderr=_curve(validation, "stderr").value,
+        prior=_curve([record for record in contents.metrics if record.get("phase") != "validation"], "prior_bits"),
+        validation_prior=_curve(validation, "prior_bits"),
+        cycles=sorted(starts.values()),
+        unigram=None if baseline is None else baseline.bits,
+        unigram_of="training" if baseline is None or baseline.note else split,
+    )
+    return markup.figure(
+        drawn, "bound",
+        "Above: the score part of the bound on training batches, and the whole bound on validation data with the "
+        "averaged weights. Below: the prior part J_Q, which Matrix-learning minimises under its estimate of the data’s "
+        "marginals (grey) and as validation data pay it (blue). Dotted lines: a new cycle begins.",
+    )  # fmt: skip
+
+
+def marginals(contents: Contents) -> str:
+    """How often each state occurs in data and in samples."""
+    mu, samples = contents.marginals, contents.samples
+    n, count, unit = mu.shape[1], len(samples), "samples"
+    seen = frequencies(samples, max(n, contents.bridge.num_states))[:, :n]
+    shared = len(mu) > 1 and bool((mu == mu[0]).all())
+    lines = [_sentence(contents, distance(mu, samples, generator=seeded(contents.seed, "report", "floor")), count,
+                       "averaged over positions")]  # fmt: skip
+    if shared:
+        pooled = distance(mu[:1], samples.reshape(-1, 1), generator=seeded(contents.seed, "report", "pooled"))
+        lines.append(_sentence(contents, pooled, samples.numel(), "all positions taken together"))
+        groups = [Group("", contents.symbols.labels(0)[:n], mu[0].numpy(), seen.mean(0).numpy())]
+        count, unit = samples.numel(), "sampled tokens"
+    else:
+        groups = _groups(contents, mu.numpy(), seen.numpy())
+    if sum(len(group.labels) for group in groups) <= MOST_BARS and len(groups) <= MOST_GROUPS:
+        caption = "Frequencies in the training data and in samples; whiskers are two standard errors of sampling."
+        drawn = figures.marginal_bars(groups, count, unit)
+    else:
+        caption = (
+            "Every state of every position: its frequency in the training data and in samples. Square-root axes, on "
+            "which sampling noise is equally wide everywhere; the band is two standard errors."
+        )
+        drawn = figures.marginal_scatter(
+            np.concatenate([group.data for group in groups]), np.concatenate([group.samples for group in groups]), count
+        )
+    return "".join(map(markup.paragraph, lines)) + markup.figure(drawn, "marginals", caption)
+
+
+def configuration(contents: Contents) -> str:
+    """Every setting."""
+    bridge = contents.bridge
+    rows = [
+        ("dmb", contents.version),
+        ("recipe", contents.run.recipe.name),
+        ("network", f"{type(bridge.network).__name__}, {_size(bridge.network):,} parameters"),
+        ("process", f"{type(bridge.process).__name__}, {_size(bridge.process):,} parameters"),
+        ("positions × states", f"{bridge.num_positions:,} × {bridge.num_states:,}"),
+    ]
+    rows += [
+        (name, "none" if value is None else str(value)) for name, value in settings_of(contents.run.recipe).items()
+    ]
+    return markup.table(["setting", "value"], rows, "settings")
+
+
+def _row(name: str, result: dict[str, Any]) -> list[str]:
+    bits, unigram = finite(result.get("bits")), finite(result.get("unigram_bits"))
+    saved = "–" if bits is None or not unigram else f"{100 * (1 - bits / unigram):.1f} %"
+    seen, everything = result.get("sequences"), result.get("of_sequences")
+    sequences = "–" if seen is None else f"{seen:,}" if everything is None else f"{seen:,} of {everything:,}"
+    parts = [number(finite(result.get(part))) for part in ("score_bits", "prior_bits", "unigram_bits")]
+    return [name, with_error(bits, finite(result.get("stderr"))), *parts, saved, sequences]
+
+
+def _curve(records: list[dict[str, Any]], name: str) -> Curve:
+    def column(key: str) -> np.ndarray:
+        found = (finite(record.get(key)) for record in records)
+        return np.array([np.nan if value is None else value for value in found], dtype=float)
+
+    return Curve(column("step"), column(name))
+
+
+def _groups(contents: Contents, mu: np.ndarray, seen: np.ndarray) -> list[Group]:
+    """The states that each position has, with their names."""
+    legal = contents.bridge.process.legal.expand(len(mu), -1)[:, : mu.shape[1]].cpu().numpy()
+    names = getattr(contents.run.codec, "names", None) or [f"position {i}" for i in range(len(mu))]
+    groups = []
+    for i in range(len(mu)):
+        labels = contents.symbols.labels(i)
+        has = [state for state in range(mu.shape[1]) if legal[i, state] and state < len(labels)]
+        groups.append(Group(names[i], [labels[state] for state in has], mu[i, has], seen[i, has]))
+    return groups
+
+
+def _sentence(contents: Contents, found: Distance, count: int, how: str) -> str:
+    unit = "samples" if how.startswith("averaged") else "tokens"
+    return (
+        f"Total-variation distance between the data’s marginals and those of {count:,} {unit}, {text(how)}: "
+        f"<b>{number(found.value)}</b>; as many independent draws from the data’s marginals would show "
+        f"{number(found.floor)} ± {found.spread:.4f}."
+    )
+
+
+def _size(module: Any) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

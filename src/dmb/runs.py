@@ -1,0 +1,163 @@
+"""A run folder: everything about one training run, in files that say what they are.
+
+run.json            version, recipe with every setting, how tokens become data again
+config.json         the model's description      \\ written by `Bridge.save_pretrained`:
+model.safetensors   averaged weights, best so far / load them with `Bridge.from_pretrained(folder)`
+metrics.jsonl       one report a line; the same in TensorBoard's format under tensorboard/
+data.safetensors    marginals of the training data and a few validation examples, for the report
+checkpoints/        what a resumed run needs
+samples/            the sample of every evaluation, in the data's own format
+evaluation.json     results of `dmb evaluate`, by split
+report.html         what `dmb report` makes of all this
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dmb.bridge import WEIGHTS, Bridge
+from dmb.configurable import Configurable
+from dmb.data import Codec, DataSet, load
+from dmb.evaluation import Likelihood
+from dmb.files import written_whole
+from dmb.recipes import Recipe
+from dmb.training import Report
+from dmb.version import __version__
+
+FORMAT = 1
+EXAMPLES = 64
+
+
+class Run:
+    """A run folder. `Run.create` makes one, `Run.open` reads one.
+
+    Args:
+        path: the folder.
+        recipe: what is run.
+        codec: turns tokens into data.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe, codec: Codec):
+        self.path, self.recipe, self.codec = path, recipe, codec
+        self._tensorboard: Any = None
+
+    @classmethod
+    def create(cls, path: Path, recipe: Recipe, data: DataSet) -> "Run":
+        """A new folder for a run of `recipe` on `data`; never over an old one."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
+        run = cls(path, recipe, data.codec)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "samples").mkdir()
+            rows = torch.linspace(0, len(data.validation) - 1, min(EXAMPLES, len(data.validation))).long()
+            with written_whole(path / "data.safetensors") as part:
+                save_file(
+                    {"marginals": data.marginals().contiguous(), "examples": data.validation[rows].contiguous()}, part
+                )
+            run._write_config()
+        except OSError as error:
+            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """The run in `path`, or an error that says why it is none."""
+        file = path / "run.json"
+        if not file.is_file():
+            raise ValueError(f"{path} is not a run folder: it has no run.json")
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            found = config["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file} does not describe a run: {error}") from error
+        if found != FORMAT:
+            raise ValueError(
+                f"{path} is a run of format {found} (dmb {config.get('version')}); dmb {__version__} reads {FORMAT}"
+            )
+        return cls(path, Recipe.from_json(config["recipe"]), Configurable.from_config(config["codec"]))
+
+    def _write_config(self) -> None:
+        config = {
+            "format": FORMAT,
+            "version": __version__,
+            "recipe": self.recipe.to_json(),
+            "codec": self.codec.to_config(),
+        }
+        with written_whole(self.path / "run.json") as part:
+            part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    def change(self, recipe: Recipe) -> None:
+        """Go on with other settings from here."""
+        self.recipe = recipe
+        self._write_config()
+
+    def bridge(self) -> Bridge:
+        """The best model so far."""
+        if not (self.path / WEIGHTS).is_file():
+            raise ValueError(f"{self.path} has no model yet: it is saved at the first evaluation")
+        return Bridge.from_pretrained(self.path)
+
+    def data(self, source: str | None = None) -> DataSet:
+        """The run's data, or another file read the way the run's was."""
+        choice = self.recipe.data
+        codec = self.codec if source is not None else None
+        return load(source or choice.source, length=choice.length, encoding=choice.encoding, codec=codec)
+
+    def summary(self) -> dict[str, Tensor]:
+        """`marginals` of the training data, and `examples` of the validation data."""
+        return load_file(self.path / "data.safetensors")
+
+    # -- metrics ------------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All reports so far. A last line that a kill cut short is left out."""
+        records = []
+        if (self.path / "metrics.jsonl").is_file():
+            for line in (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+                try:
+                    records.append(json.loads(line))
+                except ValueError:
+                    break
+        return records
+
+    def rewind(self, count: int) -> None:
+        """Forget all but the first `count` reports: a resumed run makes the others again."""
+        kept = self.metrics()[:count]
+        with written_whole(self.path / "metrics.jsonl") as part:
+            part.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+
+    def log(self, report: Report) -> None:
+        """Add a report to the metrics, and its sample to the samples."""
+        from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
+
+        record = report.record()
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        if self._tensorboard is None:
+            self._tensorboard = SummaryWriter(os.fspath(self.path / "tensorboard"), purge_step=report.step)
+        for name, value in record.items():
+            if isinstance(value, float):
+                self._tensorboard.add_scalar(f"{report.phase}/{name}", value, report.step)
+        if report.sample is not None:
+            self._tensorboard.add_text("sample", f"```\n{self.codec.decode(report.sample)[0]}\n```", report.step)
+            self.codec.write(self.path / "samples" / f"step_{report.step:09d}{self.codec.extension}", report.sample)
+        self._tensorboard.flush()
+
+    # -- evaluation ---------------------------------------------------------------------------------------------------
+
+    def evaluations(self) -> dict[str, dict[str, Any]]:
+        """Results of `dmb evaluate`, by split."""
+        file = self.path / "evaluation.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    def add_evaluation(self, result: Likelihood) -> None:
+        """Remember a result."""
+        with written_whole(self.path / "evaluation.json") as part:
+            results = self.evaluations() | {result.split: vars(result)}
+            part.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,8 @@
+"""Training by Algorithm 1."""
+
+from dmb.training.engine import engine as engine
+from dmb.training.phases import matrix_phase as matrix_phase
+from dmb.training.phases import score_phase as score_phase
+from dmb.training.settings import Settings as Settings
+from dmb.training.trainer import Report as Report
+from dmb.training.trainer import train as train

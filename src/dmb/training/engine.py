@@ -1,0 +1,67 @@
+"""The engine: which devices, how many processes, in what precision; all of it `lightning-fabric`'s."""
+
+import warnings
+from typing import Literal
+
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+Strategy = Literal["auto", "ddp", "fsdp"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+
+
+def engine(
+    *,
+    accelerator: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: Strategy = "auto",
+    precision: Precision = "32-true",
+) -> Fabric:
+    """A launched engine. Under `torchrun` or SLURM it joins the processes there are; else it starts them itself.
+
+    Args:
+        accelerator: `cpu`, `cuda`, `mps`, or the best there is.
+        devices: processes on each machine.
+        nodes: machines.
+        strategy: `ddp` copies the network to every process, `fsdp` shares it out among them; `auto` is `ddp` for more
+            than one process.
+        precision: what the network computes in; the loss is in float32 or better whatever it is.
+    """
+    if devices < 1 or nodes < 1:
+        raise ValueError(f"devices and nodes must be at least 1, got {devices} and {nodes}")
+    chosen: str | ModelParallelStrategy = strategy
+    if strategy == "fsdp":
+        chosen = ModelParallelStrategy(_shard, data_parallel_size=devices * nodes, tensor_parallel_size=1)
+        # our losses never write into the network's output, which is what it warns of
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=chosen, precision=precision)
+    fabric.launch()
+    return fabric
+
+
+def averaged(fabric: Fabric, value: Tensor) -> Tensor:
+    """The mean of `value` over all processes."""
+    if fabric.world_size == 1:
+        return value
+    mean = fabric.all_reduce(value, reduce_op="mean")
+    assert isinstance(mean, Tensor)
+    return mean
+
+
+def gathered(fabric: Fabric, values: Tensor) -> Tensor:
+    """The values of all processes, one after the other; as many on each."""
+    every = values.new_zeros(fabric.world_size, len(values))
+    every[fabric.global_rank] = values
+    return averaged(fabric, every).flatten() * fabric.world_size
+
+
+def _shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Share out every block's parameters, then the rest: a block is gathered only while it computes."""
+    for block in getattr(network, "blocks", ()):
+        fully_shard(block, mesh=mesh["data_parallel"])
+    fully_shard(network, mesh=mesh["data_parallel"], reshard_after_forward=True)  # the average never sees a backward
+    return network

@@ -1,0 +1,245 @@
+"""What training changes: the model that learns, its average, the optimisers and how far they have come."""
+
+import copy
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from dmb.bridge import Bridge
+from dmb.numerics import seeded
+from dmb.training.checkpoint import Checkpoint
+from dmb.training.settings import Settings
+
+
+@dataclass
+class Progress:
+    """Where Algorithm 1 has come to. With the tensors and the settings it decides all that follows."""
+
+    cycle: int = 0
+    phase: str = "matrix"
+    phase_step: int = 0
+    step: int = 0
+    """Steps of Score-learning in all cycles so far."""
+    seconds: float = 0.0
+    running_bits: float | None = None
+    """Running mean of J_score on training batches, bits a token."""
+    prior_bits: float = math.nan
+    """J_Q under p_0, bits a token."""
+    best_bits: float | None = None
+    best_step: int | None = None
+    evaluated_step: int | None = None
+    reports: int = 0
+    converged: bool = False
+    """Whether J_score + J_Q has fallen below ε."""
+
+
+class Learner:
+    """A bridge in training: a copy that learns, a copy whose weights are its average, two optimisers.
+
+    The bridge that is given stays as it is until `hand_over`; so it is never caught half-trained.
+
+    Args:
+        bridge: where to start.
+        settings: how to train.
+        fabric: the engine that places, wraps and synchronises the network.
+    """
+
+    def __init__(self, bridge: Bridge, settings: Settings, fabric: Fabric):
+        self.settings, self.fabric, self.progress = settings, fabric, Progress()
+        self.process = copy.deepcopy(bridge.process).to(fabric.device)
+        self.network = copy.deepcopy(bridge.network)
+        for parameter in self.network.parameters():
+            parameter.requires_grad_(True)
+        given = getattr(self.network, "given", None)
+        if given is not None:  # a parameter that no loss reaches would keep several processes waiting for its gradient
+            given.requires_grad_(settings.infill > 0)
+        self.average = AveragedModel(self.network, multi_avg_fn=_warmed_up(settings.ema))
+        self.average.requires_grad_(False)
+        if settings.compile:
+            self.network.compile()
+        self.wrapped = fabric.setup_module(self.network)
+        if any(isinstance(parameter, DTensor) for parameter in self.network.parameters()):
+            fabric.setup_module(self.average.module)  # sharded like the network that it averages
+        else:
+            self.average.to(fabric.device)
+        self.model = _around(self.process, self.wrapped, bridge)
+        self.averaged = _around(self.process, self.average.module, bridge)
+
+        decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim >= 2]
+        others = [p for p in self.network.parameters() if p.requires_grad and p.ndim < 2]
+        groups = [{"params": decayed, "decays": True}, {"params": others, "decays": False, "weight_decay": 0.0}]
+        self._score_optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate)
+        wrapped_optimiser = fabric.setup_optimizers(self._score_optimiser)
+        assert not isinstance(wrapped_optimiser, tuple)
+        self.score_optimiser = wrapped_optimiser
+        rates = [p for p in self.process.parameters() if p.requires_grad]
+        self.matrix_optimiser = (
+            torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=0.0) if rates else None
+        )
+        if settings.start == "random":
+            self._start_random()
+        self.progress.prior_bits = self.prior_bits()
+
+    def prior_bits(self) -> float:
+        """`J_Q` under the current estimate `p_0`, in bits a token."""
+        with torch.no_grad():
+            return self.bits(self.model.prior_loss().item())
+
+    def bits(self, nats: float) -> float:
+        """Bits a token from nats a sequence."""
+        return nats / self.model.num_positions / math.log(2)
+
+    def set_rates(self) -> None:
+        """Give the optimiser the learning rate and the weight decay of this step: functions of the step alone."""
+        settings, step = self.settings, self.progress.step
+        rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup))
+        if settings.decay == "cosine":
+            rate *= (1 + math.cos(math.pi * step / settings.total_steps)) / 2
+        until = settings.weight_decay_until
+        decay = settings.weight_decay if until is None or step < until else 0.0
+        for group in self._score_optimiser.param_groups:
+            group["lr"] = rate
+            group["weight_decay"] = decay if group["decays"] else 0.0
+
+    @property
+    def learning_rate(self) -> float:
+        return self._score_optimiser.param_groups[0]["lr"]
+
+    def reestimate_marginals(self) -> None:
+        """Replace `p_0` by the model's own marginals (Eq. 10), smoothed by one more chain that is uniform.
+
+        The extra chain keeps every state possible: data in a state of probability 0 would cost infinitely many bits.
+        """
+        settings = self.settings
+        generator = seeded(settings.seed, "marginals", self.progress.cycle, device=self.process.device)
+        estimate = self.averaged.estimate_marginals(
+            chains=settings.chains, steps=settings.chain_steps, generator=generator
+        )
+        uniform = self._data_states().to(estimate.dtype)
+        uniform = uniform / uniform.sum(-1, keepdim=True)
+        self.process.set_marginals((settings.chains * estimate + uniform) / (settings.chains + 1))
+        self.progress.prior_bits = self.prior_bits()
+
+    def hand_over(self, bridge: Bridge) -> None:
+        """Give the averaged weights and the process to `bridge`. Every process has to call it."""
+        bridge.process.set_marginals(self.process.p_0)
+        bridge.process.load_state_dict(self.process.state_dict())
+        _fill(bridge.network, _whole(self.average.module))
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Checkpoint:
+        """All that is needed to go on. Every process has to call it: shards are gathered."""
+        tensors = {f"process.{name}": tensor for name, tensor in self.process.state_dict().items()}
+        tensors |= {f"network.{name}": tensor for name, tensor in _whole(self.network).items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in _whole(self.average.module).items()}
+        tensors["average_count"] = self.average.n_averaged
+        for prefix, name, slots in self._slots():
+            tensors |= {f"{prefix}.{name}.{slot}": _gathered(value) for slot, value in slots.items()}
+        # two names for one tensor would be refused by the file format
+        tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        return Checkpoint(tensors, asdict(self.progress))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Become what was saved; a ValueError if it was another model."""
+        tensors, state = checkpoint
+        try:
+            self.process.set_marginals(tensors["process.p_0"])
+            self.process.load_state_dict(_under("process", tensors))
+            _fill(self.network, _under("network", tensors))
+            _fill(self.average.module, _under("average", tensors))
+            self.average.n_averaged.copy_(tensors["average_count"])
+            for optimiser, prefix, parameters in self._optimised():
+                for name, parameter in parameters.items():
+                    slots = _under(f"{prefix}.{name}", tensors)
+                    if slots:
+                        optimiser.state[parameter] = {
+                            slot: _scattered(value, parameter) for slot, value in slots.items()
+                        }
+            self.progress = Progress(**state)
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise ValueError(f"the checkpoint does not fit this model: {error}") from error
+
+    def _optimised(self) -> list[tuple[torch.optim.Optimizer, str, dict[str, nn.Parameter]]]:
+        pairs: list[tuple[torch.optim.Optimizer, str, dict[str, nn.Parameter]]] = [
+            (self._score_optimiser, "score_optimiser", dict(self.network.named_parameters()))
+        ]
+        if self.matrix_optimiser is not None:
+            pairs.append((self.matrix_optimiser, "matrix_optimiser", dict(self.process.named_parameters())))
+        return pairs
+
+    def _slots(self) -> list[tuple[str, str, dict[str, Tensor]]]:
+        return [
+            (prefix, name, optimiser.state[parameter])
+            for optimiser, prefix, parameters in self._optimised()
+            for name, parameter in parameters.items()
+            if parameter in optimiser.state
+        ]
+
+    def _data_states(self) -> Tensor:
+        """The states that data can take at each position: legal, and not the mask."""
+        legal = self.process.legal.clone()
+        mask_token = getattr(self.process, "mask_token", None)
+        if mask_token is not None:
+            legal[:, mask_token] = False
+        return legal
+
+    def _start_random(self) -> None:
+        generator = seeded(self.settings.seed, "start", device=self.process.device)
+        shape, device = self.process.p_0.shape, self.process.device
+        weights = -torch.rand(shape, generator=generator, device=device, dtype=torch.float64).log()  # Dirichlet(1)
+        weights = torch.where(self._data_states(), weights, 0.0)
+        self.process.set_marginals(weights / weights.sum(-1, keepdim=True))
+
+
+def _around(process: nn.Module, network: nn.Module, bridge: Bridge) -> Bridge:
+    """A bridge around a network that an engine has wrapped, and so is no `Network` by type any more."""
+    around = Bridge(bridge.process, bridge.network, bridge.head)
+    around.process, around.network = process, network  # type: ignore[assignment]
+    return around
+
+
+def _warmed_up(decay: float) -> Any:
+    """An exponential average that forgets its start faster than `decay` alone would: the first steps are poor."""
+
+    def update(average: Any, current: Any, count: Any) -> None:
+        now = float(count)
+        get_ema_multi_avg_fn(min(decay, (1 + now) / (10 + now)))(average, current, count)
+
+    return update
+
+
+def _gathered(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _scattered(tensor: Tensor, like: Tensor) -> Tensor:
+    """`tensor`, on the device and in the shards of `like`; scalars stay where optimisers keep them."""
+    if tensor.ndim == 0:
+        return tensor
+    if isinstance(like, DTensor):
+        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+    return tensor.to(like.device)
+
+
+def _whole(module: nn.Module) -> dict[str, Tensor]:
+    return {name: _gathered(tensor) for name, tensor in module.state_dict().items()}
+
+
+@torch.no_grad()
+def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    own = module.state_dict()
+    if own.keys() != tensors.keys():
+        raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
+    for name, tensor in own.items():
+        tensor.copy_(_scattered(tensors[name], tensor))
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix + "."): t for name, t in tensors.items() if name.startswith(prefix + ".")}

@@ -1,0 +1,138 @@
+"""The two phases of Algorithm 1, as generators: one step each time they are asked."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from dmb.data.base import Split
+from dmb.losses import noisy_copies
+from dmb.numerics import seed_of, seeded
+from dmb.training.engine import averaged
+from dmb.training.learner import Learner
+
+RUNNING = 0.98  # a running mean over about 50 steps
+
+
+class ScoreStep(NamedTuple):
+    """What a step of Score-learning saw."""
+
+    loss_bits: float
+    """J_score on its batch, bits a token."""
+    gradient_norm: float
+
+
+def matrix_phase(learner: Learner) -> Iterator[float]:
+    """Matrix-learning: lower `J_Q` in the rates (Eq. 5), exactly and without a batch; yields it in bits a token.
+
+    It ends after `matrix_steps`, or as soon as `J_Q < ε_Q`. Every process does the same sums, so none need to talk.
+    """
+    settings, progress, optimiser = learner.settings, learner.progress, learner.matrix_optimiser
+    if optimiser is None:
+        return
+    while progress.phase_step < settings.matrix_steps and not progress.prior_bits < settings.matrix_tolerance:
+        optimiser.zero_grad()
+        loss = learner.model.prior_loss()
+        if not loss.isfinite():
+            raise FloatingPointError(
+                f"J_Q is {loss.item()} in Matrix-learning, cycle {progress.cycle}, step {progress.phase_step}: "
+                "does p_0 give probability 0 to a state of the data?"
+            )
+        loss.backward()
+        optimiser.step()
+        progress.phase_step += 1
+        progress.prior_bits = learner.prior_bits()
+        yield progress.prior_bits
+
+
+def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
+    """Score-learning: lower `J_score` in the network (Eq. 8) while the forward process stays as it is.
+
+    It ends after `score_steps`, or as soon as the running mean of `J_score` is below `ε_score`. The batch and its noise
+    are functions of the seed and the step alone, so a run that was interrupted, or is spread over more processes or
+    more accumulated parts, learns the same.
+    """
+    settings, progress = learner.settings, learner.progress
+    while progress.phase_step < settings.score_steps and not _below(progress.running_bits, settings.score_tolerance):
+        step = score_step(learner, data)
+        progress.step += 1
+        progress.phase_step += 1
+        before = step.loss_bits if progress.running_bits is None else progress.running_bits
+        progress.running_bits = RUNNING * before + (1 - RUNNING) * step.loss_bits
+        yield step
+
+
+def score_step(learner: Learner, data: Split) -> ScoreStep:
+    """One step on the batch of this step: each process takes its rows of it, in `accumulate` parts."""
+    settings, progress, fabric = learner.settings, learner.progress, learner.fabric
+    device = fabric.device
+    batch = data.batch(settings.batch_size, step=progress.step, seed=settings.seed)
+    x_0 = learner.model.data("x_0", batch.x_0.to(device))
+    label = None if batch.label is None or not learner.network.num_classes else batch.label.to(device)
+    generator = seeded(settings.seed, "noise", progress.step, device=device)
+    given = _given(x_0, settings.infill, generator)
+    x_t, t = noisy_copies(learner.process, x_0, given=given, generator=generator)
+    torch.manual_seed(seed_of(settings.seed, "dropout", progress.step, fabric.global_rank))
+
+    learner.set_rates()
+    learner.average.module.eval()
+    learner.network.train()
+    parts = list(
+        torch.arange(len(x_0), device=device).chunk(fabric.world_size)[fabric.global_rank].chunk(settings.accumulate)
+    )
+    losses = []
+    with learner.process.fixed():
+        for index, rows in enumerate(parts):
+            last = index == len(parts) - 1
+            with fabric.no_backward_sync(learner.wrapped, enabled=not last):
+                loss = learner.model.integrand(
+                    x_t[rows],
+                    x_0[rows],
+                    t[rows],
+                    None if label is None else label[rows],
+                    None if given is None else given[rows],
+                ).sum(-1)
+                fabric.backward(loss.mean() / len(parts) / learner.model.num_positions)
+            losses.append(loss.detach())
+    value = torch.cat(losses)
+    mean = averaged(fabric, value.mean()).item()
+    if not math.isfinite(mean):
+        _stop_at(learner, value, t[torch.cat(parts)])
+    norm = fabric.clip_gradients(
+        learner.wrapped, learner.score_optimiser, max_norm=settings.clip or math.inf, error_if_nonfinite=False
+    )
+    assert norm is not None
+    learner.score_optimiser.step()
+    learner.score_optimiser.zero_grad()
+    learner.average.update_parameters(learner.network)
+    return ScoreStep(learner.bits(mean), norm.item())
+
+
+def _given(x_0: Tensor, share: float, generator: torch.Generator) -> Bool[Tensor, "b d"] | None:
+    """For a share of the rows, positions that are shown as they are: each row at a rate of its own."""
+    if share == 0:
+        return None
+    device = x_0.device
+    chosen = torch.rand(len(x_0), 1, generator=generator, device=device) < share
+    rate = torch.rand(len(x_0), 1, generator=generator, device=device)
+    return chosen & (torch.rand(x_0.shape, generator=generator, device=device) < rate)
+
+
+def _below(value: float | None, tolerance: float) -> bool:
+    return value is not None and value < tolerance
+
+
+def _stop_at(learner: Learner, loss: Float[Tensor, " b"], t: Float[Tensor, " b"]) -> None:
+    bad = ~loss.isfinite()
+    where = f"step {learner.progress.step} (cycle {learner.progress.cycle}, Score-learning)"
+    broken = [name for name, p in learner.network.named_parameters() if not p.detach().isfinite().all()]
+    cause = f"the network's {broken[0]} is not finite any more" if broken else "the network's outputs are too large"
+    at = (
+        f"for {int(bad.sum())} of {len(loss)} sequences, the first at t = {t[bad][0].item():.3g}"
+        if bad.any()
+        else "on another process"
+    )
+    raise FloatingPointError(f"the loss is not finite at {where}, {at}: {cause}; try a lower learning_rate or clip")

@@ -1,0 +1,282 @@
+"""Algorithm 1: the two phases in turn, with evaluation, checkpoints and a way to stop and go on."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from dmb.bridge import Bridge
+from dmb.data.base import DataSet
+from dmb.heads import MeanHead
+from dmb.losses import Bound
+from dmb.numerics import seeded
+from dmb.training.checkpoint import Checkpoints
+from dmb.training.engine import averaged, gathered
+from dmb.training.learner import Learner, Progress
+from dmb.training.phases import matrix_phase, score_phase
+from dmb.training.settings import Settings, settings_from
+
+MOST_RATES_LOGGED = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What happened since the report before. Bits are bits a token."""
+
+    index: int
+    """How many reports came before it, those before an interruption included."""
+    phase: Literal["matrix", "score", "validation"]
+    cycle: int
+    step: int
+    """Steps of Score-learning so far, of all cycles."""
+    total_steps: int
+    tokens: int
+    """Tokens seen in Score-learning so far."""
+    seconds: float
+    """Time spent on the run so far, that before an interruption included."""
+    prior_bits: float
+    """J_Q under the estimate p_0."""
+    score_bits: float | None = None
+    """Mean J_score of the training batches since the report before (phase `score`)."""
+    tokens_per_second: float | None = None
+    gradient_norm: float | None = None
+    learning_rate: float | None = None
+    validation: Bound | None = None
+    """The bound on validation data with the averaged weights (phase `validation`)."""
+    improved: bool = False
+    """Whether it is the best so far."""
+    sample: Int[Tensor, "b d"] | None = None
+    """One sample, always from the same random numbers (phase `validation`)."""
+    alpha: list[float] | None = None
+    """Rates in rank order, averaged over positions (phases `matrix` and `validation` of a bridge process)."""
+
+    @property
+    def bits(self) -> float:
+        """The bound: on validation data if this report has one, else on training batches."""
+        if self.validation is not None:
+            return self.validation.bits_per_token
+        return self.prior_bits + (self.score_bits or 0.0)
+
+    def record(self) -> dict[str, Any]:
+        """The report as JSON, without the sample."""
+        names = ("phase", "cycle", "step", "tokens", "seconds", "prior_bits", "score_bits", "tokens_per_second",
+                 "gradient_norm", "learning_rate", "alpha")  # fmt: skip
+        record = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.validation is not None:
+            record |= {
+                "bits": self.validation.bits_per_token,
+                "stderr": self.validation.stderr,
+                "score_bits": self.validation.score_bits,
+                "prior_bits": self.validation.prior_bits,
+                "improved": self.improved,
+            }
+        return record
+
+
+def train(
+    bridge: Bridge,
+    data: DataSet,
+    settings: Settings | None = None,
+    *,
+    fabric: Fabric | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    stop: Callable[[], bool] | None = None,
+    **options: Any,
+) -> Iterator[Report]:
+    """Run Algorithm 1, yielding reports; the caller owns progress and logging.
+
+    After every report `bridge` holds the averaged weights that have done best on validation data so far.
+
+    Args:
+        bridge: what to train.
+        data: what on; batches from `data.train`, evaluation on `data.validation`.
+        settings: all settings at once; or give them one by one as `options`.
+        fabric: the engine, launched; one device of the best kind there is, unless given.
+        folder: where to keep checkpoints and the best model; nowhere, unless given.
+        resume: go on from the newest checkpoint in `folder`, if there is one.
+        stop: asked after every step; when it says True a checkpoint is saved and training ends.
+        options: fields of `Settings`.
+
+    >>> import dmb
+    >>> data = dmb.data.digits()
+    >>> process = dmb.BridgeProcess.from_marginals(data.marginals())
+    >>> bridge = dmb.Bridge(process, dmb.MLP(process.num_states, process.num_positions, width=32, blocks=1))
+    >>> reports = list(dmb.train(bridge, data, cycles=1, score_steps=20, matrix_steps=2, log_every=10))
+    >>> [(report.phase, report.step) for report in reports]
+    [('matrix', 0), ('score', 10), ('score', 20), ('validation', 20)]
+    """
+    if settings is not None and options:
+        raise ValueError("give settings, or single options, not both")
+    settings = settings or settings_from(options)
+    if data.num_positions != bridge.num_positions:
+        raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
+    fabric = fabric or Fabric(accelerator="auto", devices=1)
+    share = fabric.world_size * settings.accumulate
+    if settings.batch_size % share:
+        raise ValueError(
+            f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
+        )
+    checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", settings.keep)
+    return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
+
+
+class _Trainer:
+    def __init__(
+        self,
+        bridge: Bridge,
+        data: DataSet,
+        settings: Settings,
+        fabric: Fabric,
+        checkpoints: Checkpoints | None,
+        resume: bool,
+        stop: Callable[[], bool],
+    ):
+        self.bridge, self.data, self.settings, self.fabric = bridge, data, settings, fabric
+        self.checkpoints, self.stop = checkpoints, stop
+        self.learner = Learner(bridge, settings, fabric)
+        newest = checkpoints.newest() if checkpoints is not None and resume else None
+        if newest is not None:
+            self.learner.restore(newest)
+            if self.progress.best_step is not None and checkpoints is not None:
+                best = Bridge.from_pretrained(checkpoints.folder.parent)
+                bridge.process.set_marginals(best.process.p_0)
+                bridge.load_state_dict(best.state_dict())
+        self._started = time.perf_counter() - self.progress.seconds
+        self._since = (self.progress.step, time.perf_counter())
+
+    @property
+    def progress(self) -> Progress:
+        return self.learner.progress
+
+    def run(self) -> Iterator[Report]:
+        """Lines 2 to 18 of Algorithm 1."""
+        settings, progress = self.settings, self.progress
+        while progress.cycle < settings.cycles and not progress.converged:
+            if progress.phase == "matrix":
+                if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate:
+                    self.learner.reestimate_marginals()
+                for _ in matrix_phase(self.learner):
+                    if any(self._interrupted()):
+                        return self._save()
+                if settings.matrix_steps > 0 and self.learner.matrix_optimiser is not None:
+                    yield self._report("matrix", alpha=self._alpha())
+                progress.phase, progress.phase_step = "score", 0
+            seen: list[float] = []
+            for step in score_phase(self.learner, self.data.train):
+                seen.append(step.loss_bits)
+                asked, out_of_time = self._interrupted()
+                if progress.step % settings.log_every == 0:
+                    yield self._score_report(seen, step.gradient_norm)
+                    seen = []
+                if progress.step % settings.evaluate_every == 0 or out_of_time:
+                    yield self._evaluate()
+                    self._save()
+                if out_of_time:
+                    return None
+                if asked:
+                    return self._save()
+            if progress.evaluated_step != progress.step:
+                yield self._evaluate()
+            progress.converged = progress.prior_bits + (progress.running_bits or 0.0) < settings.tolerance
+            progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
+            self._save()
+        return None
+
+    def _interrupted(self) -> tuple[bool, bool]:
+        """Whether the caller asks to stop, and whether time is up; all processes agree."""
+        minutes = self.settings.minutes
+        asked, out_of_time = self.stop(), minutes is not None and self._seconds() > 60 * minutes
+        if self.fabric.world_size == 1:
+            return asked, out_of_time
+        flags = torch.tensor([asked, out_of_time], dtype=torch.float32, device=self.fabric.device)
+        flags = averaged(self.fabric, flags)
+        return bool(flags[0] > 0), bool(flags[1] > 0)
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> Report:
+        progress, settings = self.progress, self.settings
+        progress.reports += 1
+        return Report(
+            index=progress.reports - 1,
+            phase=phase,
+            cycle=progress.cycle,
+            step=progress.step,
+            total_steps=settings.total_steps,
+            tokens=progress.step * settings.batch_size * self.data.num_positions,
+            seconds=self._seconds(),
+            prior_bits=progress.prior_bits,
+            **parts,
+        )
+
+    def _score_report(self, seen: list[float], gradient_norm: float) -> Report:
+        now, (step, then) = time.perf_counter(), self._since
+        self._since = (self.progress.step, now)
+        tokens = (self.progress.step - step) * self.settings.batch_size * self.data.num_positions
+        return self._report(
+            "score",
+            score_bits=sum(seen) / len(seen),
+            tokens_per_second=tokens / (now - then),
+            gradient_norm=gradient_norm,
+            learning_rate=self.learner.learning_rate,
+        )
+
+    def _evaluate(self) -> Report:
+        """The bound on validation data, each process on its share, with the averaged weights; and one sample."""
+        progress, settings, fabric = self.progress, self.settings, self.fabric
+        split, world = self.data.validation, fabric.world_size
+        count = min(len(split), settings.evaluate_sequences)
+        if count < world:
+            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {count}")
+        rows = (
+            torch.linspace(0, len(split) - 1, count).long()[: count // world * world].chunk(world)[fabric.global_rank]
+        )
+        label = split.labels(rows) if self.learner.network.num_classes else None
+        bound = self.learner.averaged.bound(
+            split[rows].to(fabric.device),
+            label=None if label is None else label.to(fabric.device),
+            batch_size=max(1, settings.batch_size // world // settings.accumulate),
+            generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
+        )
+        if world > 1:
+            score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
+            variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
+            bound = Bound(score, prior, bound.num_positions, variance)
+        sample = self.learner.averaged.sample(
+            1,
+            steps=settings.chain_steps,
+            sampler="ancestral" if isinstance(self.learner.averaged.head, MeanHead) else "tweedie",
+            generator=seeded(settings.seed, "sample", device=fabric.device),
+        )
+        improved = progress.best_bits is None or bound.bits_per_token < progress.best_bits
+        if improved:
+            progress.best_bits, progress.best_step = bound.bits_per_token, progress.step
+            self.learner.hand_over(self.bridge)
+            if self.checkpoints is not None and fabric.is_global_zero:
+                self.bridge.save_pretrained(self.checkpoints.folder.parent)
+        progress.evaluated_step = progress.step
+        self._since = (progress.step, time.perf_counter())
+        return self._report("validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha())
+
+    def _alpha(self) -> list[float] | None:
+        alpha = getattr(self.learner.process, "alpha", None)
+        if alpha is None or alpha.shape[1] > MOST_RATES_LOGGED:
+            return None
+        return alpha.detach().mean(0).tolist()
+
+    def _save(self) -> None:
+        if self.checkpoints is None:
+            return
+        self.progress.seconds = self._seconds()
+        checkpoint = self.learner.checkpoint()
+        if self.fabric.is_global_zero:
+            self.checkpoints.save(self.progress.step, checkpoint, self.progress.best_step)
+        self.fabric.barrier()

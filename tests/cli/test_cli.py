@@ -1,0 +1,222 @@
+import collections
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from dmb.cli import main
+from dmb.runs import Run
+
+TINY = ["--set", "cycles=1", "score_steps=6", "matrix_steps=2", "evaluate_every=3", "log_every=2", "width=16",
+        "blocks=1", "batch_size=8", "chains=8", "chain_steps=2", "evaluate_sequences=8"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quiet_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def dmb_(*arguments):
+    """Exit code of a command."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        return exit.code or 0
+    return 0
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "run"
+    assert dmb_("train", "digits", "--out", path, "--accelerator", "cpu", *TINY) == 0
+    return path
+
+
+def test_a_run_folder_holds_what_it_should(run):
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"run.json", "config.json", "model.safetensors", "metrics.jsonl", "data.safetensors", "checkpoints",
+                     "samples", "tensorboard"}  # fmt: skip
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["phase"] for record in records] == ["matrix", "score", "validation", "score", "score", "validation"]
+    assert list((run / "tensorboard").glob("events*"))
+    bridge = dmb.Bridge.from_pretrained(run)
+    assert bridge.sample(2, steps=2).shape == (2, 64)
+    assert len(list((run / "samples").iterdir())) == 2
+
+
+def test_evaluate_prints_json_and_remembers_it(run, capsys):
+    assert dmb_("evaluate", run, "--sequences", 20, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    data = dmb.data.digits()
+    assert result["unigram_bits"] == pytest.approx(data.unigram_bits(data.test))
+    assert result["sequences"] == 20
+    assert result["bits"] == pytest.approx(result["score_bits"] + result["prior_bits"])
+    assert Run.open(run).evaluations()["test"] == result
+
+
+def test_evaluate_gives_the_same_figure_twice_and_another_with_another_seed(run, capsys):
+    for seed in (0, 0, 1):
+        assert dmb_("evaluate", run, "--sequences", 20, "--seed", seed, "--json") == 0
+    first, second, third = (json.loads(line)["bits"] for line in capsys.readouterr().out.splitlines())
+    assert first == second != third
+
+
+def test_sample_writes_the_datas_own_format(run, tmp_path, capsys):
+    assert dmb_("sample", run, "-n", 3, "--steps", 2, "--out", tmp_path / "more.npy") == 0
+    images = np.load(tmp_path / "more.npy")
+    assert images.shape == (3, 8, 8)
+    assert dmb_("sample", run, "-n", 2, "--steps", 2, "--json") == 0
+    assert np.array(json.loads(capsys.readouterr().out)["tokens"]).shape == (2, 64)
+
+
+def test_a_resumed_run_goes_on_with_its_own_settings(run, capsys):
+    assert dmb_("train", "digits", "--out", run, "--resume", "--accelerator", "cpu", "--set", "cycles=2") == 0
+    records = Run.open(run).metrics()
+    assert [r["step"] for r in records if r["phase"] == "validation"] == [3, 6, 9, 12]
+    assert Run.open(run).recipe.training.cycles == 2
+    assert Run.open(run).recipe.training.batch_size == 8
+
+
+def test_show_prints_every_setting_and_does_nothing(tmp_path, capsys):
+    assert dmb_("train", "text8_paper", "--show", "--set", "compile=true") == 0
+    shown = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
+    paper = {"network.blocks": "12", "network.width": "768", "data.length": "256", "training.batch_size": "512",
+             "training.learning_rate": "0.0003", "training.weight_decay": "0.01", "process.schedule": "loglinear",
+             "process.init": "gather", "head": "score", "training.ema": "0.9999", "training.compile": "true"}  # fmt: skip
+    assert paper.items() <= shown.items()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_comes_back_as_a_table(tmp_path, capsys):
+    generator = np.random.default_rng(3)
+    colours = ["red", "green", "blue, dark", 'a "quoted" one']
+    names = ["colour", "size", "yes", "month", "grade", "city"]
+    columns = [
+        generator.choice(colours, 800, p=[0.4, 0.3, 0.2, 0.1]),
+        generator.choice(["S", "M", "L"], 800),
+        generator.choice(["yes", "no"], 800, p=[0.9, 0.1]),
+        generator.choice([f"{month:02d}" for month in range(1, 13)], 800),
+        generator.choice(list("ABCDE"), 800),
+        generator.choice([f"city {index}" for index in range(20)], 800),
+    ]
+    with open(tmp_path / "survey.csv", "w", newline="") as file:
+        csv.writer(file).writerows([names, *zip(*columns, strict=True)])
+    settings = ["--set", "cycles=2", "score_steps=150", "evaluate_every=150", "width=32", "chains=64", "batch_size=64"]
+    run = tmp_path / "run"
+    assert (
+        dmb_("train", "table", "--data", tmp_path / "survey.csv", "--out", run, "--accelerator", "cpu", *settings) == 0
+    )
+    assert dmb_("sample", run, "-n", 600, "--steps", 8, "--out", tmp_path / "more.csv") == 0
+    with open(tmp_path / "more.csv", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == names
+    assert len(rows) == 600
+    for index, column in enumerate(columns):
+        truth, seen = collections.Counter(column), collections.Counter(row[index] for row in rows)
+        assert seen.keys() <= truth.keys()
+        distance = sum(abs(truth[value] / 800 - seen[value] / 600) for value in truth) / 2
+        assert distance < 0.13  # 20 cities drawn 600 and 800 times differ by 0.07 on average
+    capsys.readouterr()
+    assert dmb_("sample", run, "-n", 4, "--steps", 4, "--template", "colour=red, yes=no", "--json") == 0
+    texts = json.loads(capsys.readouterr().out)["text"]
+    assert all("colour=red" in text and "yes=no" in text for text in texts)
+
+
+def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
+    (tmp_path / "novel.txt").write_text("der Fluß ist tief. " * 400, encoding="utf-8")
+    run = tmp_path / "run"
+    code = dmb_("train", "pydocs", "--data", "novel.txt", "--out", run, "--accelerator", "cpu", *TINY, "length=19",
+                "heads=2")  # fmt: skip
+    assert code == 0
+    assert dmb_("sample", run, "-n", 1, "--steps", 4, "--template", "der ____ ist") == 0
+    text = capsys.readouterr().out.rstrip("\n")
+    assert len(text) == 19
+    assert text.startswith("der ")
+    assert text[8:12] == " ist"
+    assert dmb_("evaluate", run, "--split", "validation") == 0
+    (tmp_path / "other.txt").write_text("der Fluß ist breit! " * 400, encoding="utf-8")
+    assert dmb_("evaluate", run, "--data", "other.txt") == 2
+    assert "symbol 'b' at offset 13" in capsys.readouterr().err
+
+
+def an_empty_file(tmp_path):
+    (tmp_path / "empty.txt").touch()
+
+
+def a_short_file(tmp_path):
+    (tmp_path / "short.txt").write_text("too short")
+
+
+def a_full_folder(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+
+
+def a_file_in_the_way(tmp_path):
+    (tmp_path / "file").touch()
+
+
+def an_old_run(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "run.json").write_text('{"format": 0, "version": "0.0.1"}')
+
+
+def no_preparation(tmp_path):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("prepare", "command", "message"),
+    [
+        (no_preparation, "train nothing", "no recipe called 'nothing': there are digits"),
+        (no_preparation, "train pydocs --data missing.txt", "no data set or file called 'missing.txt'"),
+        (an_empty_file, "train pydocs --data empty.txt", "empty"),
+        (a_short_file, "train pydocs --data short.txt", "longer than"),
+        (no_preparation, "train digits --set cycle=3", "no setting called 'cycle'; did you mean"),
+        (no_preparation, "train digits --set cycles=three", "must be a whole number, got 'three'"),
+        (no_preparation, "train digits --set order=up", "must be one of ascending, descending, natural"),
+        (no_preparation, "train digits --set cycles", "must look like name=value"),
+        (no_preparation, "train digits --set batch_size=0", "batch_size must be at least 1"),
+        (no_preparation, "train digits --resume", "--resume needs --out"),
+        (a_full_folder, "train digits --out full", "exists already"),
+        (a_file_in_the_way, "train digits --out file/run", "cannot write to"),
+        (no_preparation, "evaluate nowhere", "not a run folder"),
+        (an_old_run, "evaluate old", "run of format 0 (dmb 0.0.1)"),
+        (an_old_run, "train digits --out old --resume", "run of format 0"),
+        (an_old_run, "report old", "run of format 0"),
+        (no_preparation, "prepare text8 --from missing.zip", "missing.zip"),
+        (no_preparation, "train text8", "dmb prepare text8"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, capsys, prepare, command, message):
+    prepare(tmp_path)
+    assert dmb_(*command.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert error.startswith("dmb: ")
+
+
+def test_a_symbol_outside_the_alphabet_of_a_template_is_named(run, tmp_path, capsys):
+    capsys.readouterr()
+    assert dmb_("sample", run, "--template", "0,1,99") == 2
+    assert "99" in capsys.readouterr().err
+
+
+def test_every_command_has_a_help_page_that_names_its_options(capsys):
+    for command in ("quickstart", "prepare", "train", "evaluate", "sample", "report"):
+        assert dmb_(command, "--help") == 0
+        assert "usage: dmb" in capsys.readouterr().out
+
+
+def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():
+    data = dmb.data.digits()
+    torch.manual_seed(5)
+    one = dmb.recipes.digits().build(data)
+    torch.manual_seed(6)
+    other = dmb.recipes.digits().build(data)
+    assert torch.equal(one.network.tokens.weight, other.network.tokens.weight)

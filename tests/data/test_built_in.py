@@ -1,0 +1,111 @@
+import hashlib
+import re
+import sys
+import sysconfig
+import types
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+
+from dmb.data import digits, pydocs
+from dmb.data.sources import pydocs as documentation
+
+ALPHABET = " abcdefghijklmnopqrstuvwxyz"
+
+
+def test_digits_are_all_the_images_with_their_labels():
+    data = digits()
+    images, labels = sklearn.datasets.load_digits(return_X_y=True)
+    wanted = sorted((*image, label) for image, label in zip(images.astype(int).tolist(), labels.tolist(), strict=True))
+    tokens = torch.cat([torch.cat([s[:], s.labels(slice(None))[:, None]], dim=1) for s in data.splits().values()])
+    assert sorted(map(tuple, tokens.tolist())) == wanted
+    assert [len(split) for split in data.splits().values()] == [1437, 180, 180]
+    assert (data.name, data.source, data.num_positions, data.num_states) == ("digits", "digits", 64, 17)
+    assert set(data.train.batch(256, step=0, seed=0).label.tolist()) == set(range(10))
+
+
+def test_the_split_of_the_digits_never_moves():
+    tokens = digits().test[:].numpy().astype(np.uint8)
+    assert hashlib.sha256(tokens.tobytes()).hexdigest()[:16] == "c1f52292cd42d85b"
+
+
+def test_digits_without_the_library_name_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ValueError, match="pip install scikit-learn"):
+        digits()
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A small Python: two modules, a package, things to leave out, and a few topics."""
+    folder = tmp_path / "lib"
+    files = {
+        "one.py": '"""Module ONE: it\'s 1st."""\ndef f():\n    """Shared."""\nraise SystemExit("imported")\n',
+        "pack/two.py": 'class A:\n    """About A."""\n    async def g(self):\n        """Shared."""\n\nx = """not a docstring"""\n',
+        "pack/none.py": "x = 1\n",
+        "pack/broken.py": "def (:\n",
+        "test/left.py": '"""left out"""\n',
+        "pack/tests/left.py": '"""left out"""\n',
+        "site-packages/left.py": '"""left out"""\n',
+    }
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(folder) if name == "stdlib" else None)
+    topics = types.ModuleType("pydoc_data.topics")
+    topics.topics = {"loops": "The *for* statement\n" * 20, "if": "The *if* statement"}
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", topics)
+    return folder
+
+
+def everything(data):
+    return "".join(data.codec.decode(torch.cat([split[:] for split in data.splits().values()])))
+
+
+def test_documents_are_topics_and_docstrings_found_without_importing(library):
+    text = everything(pydocs(length=1))
+    for document in ("module one it s st shared", "about a", "the for statement the for", "the if statement"):
+        assert document in text
+    assert "left out" not in text
+    assert "not a docstring" not in text
+    assert text.count("shared") == 1  # the same docstring is never in two splits
+    assert "  " not in text
+    words = re.findall(
+        "[a-z]+", " ".join(["module one it s st shared", "about a", "the for statement " * 20, "the if statement"])
+    )
+    assert sorted(text.split()) == sorted(words)
+
+
+def test_documents_are_parsed_once(library, home, monkeypatch):
+    before = everything(pydocs(length=1))
+    monkeypatch.setattr(documentation, "_documents", lambda: pytest.fail("parsed again"))
+    assert everything(pydocs(length=1)) == before
+    (cached,) = home.iterdir()
+    assert re.fullmatch(rf"pydocs-\d+\.\d+\.\d+\w*-{documentation.FORMAT}\.npy", cached.name)
+    assert np.load(cached).dtype == np.uint8
+
+
+def test_a_python_without_topics_or_sources_is_a_clear_error(library, monkeypatch, home):
+    for path in library.rglob("*.py"):
+        path.unlink()
+    with pytest.raises(ValueError, match="needs the sources of the standard library, which are not in"):
+        pydocs()
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(ValueError, match=r"needs pydoc_data.topics, which this Python ships without"):
+        pydocs()
+    assert not list(home.iterdir())
+
+
+def test_the_documentation_of_this_python_is_a_million_letters_with_even_splits():
+    data = pydocs(length=64)
+    assert (data.name, data.source, data.num_states, data.num_positions) == ("pydocs", "pydocs", 27, 64)
+    assert data.codec.alphabet == ALPHABET
+    assert data.train.counts().sum() > 1_000_000
+    bits = [data.unigram_bits(split) for split in data.splits().values()]
+    assert 4.0 < min(bits) < max(bits) < 4.2  # English letters and spaces: about 4.1
+    assert max(bits) - min(bits) < 0.05
+    train, test = (data.codec.decode(split[:]) for split in (data.train, data.test))
+    assert len(set(test) & set(train)) < 0.02 * len(test)

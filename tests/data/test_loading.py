@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+import torch
+
+from dmb.data import Bytes, Characters, Grid, load
+from dmb.data.sources import text8 as text8_module
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.arange(40).reshape(20, 2) % 3)
+    np.savez("x.npz", np.arange(40).reshape(20, 2) % 3)
+    (tmp_path / "x.csv").write_text("a,b\n" + "1,2\n3,4\n" * 10)
+    (tmp_path / "x.txt").write_text("hello world " * 600)
+    (tmp_path / "x.md").write_text("hello world " * 600)
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pytest.importorskip("pyarrow").table({"a": [1, 2] * 9}), "x.parquet"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "positions"),
+    [
+        ("x.npy", "Grid", 2),
+        ("x.npz", "Grid", 2),
+        ("x.csv", "Columns", 2),
+        ("x.parquet", "Columns", 1),
+        ("x.txt", "Characters", 256),
+        ("x.md", "Characters", 256),
+        ("digits", "Grid", 64),
+    ],
+)
+def test_a_data_set_is_read_by_its_kind_and_can_be_loaded_again(files, name, codec, positions, monkeypatch):
+    data = load(name)
+    assert type(data.codec).__name__ == codec
+    assert data.num_positions == positions
+    assert data.name == name
+    monkeypatch.chdir("/")
+    again = load(data.source, length=data.num_positions, codec=data.codec)
+    for split, other in zip(data.splits().values(), again.splits().values(), strict=True):
+        assert torch.equal(split[:], other[:])
+
+
+def test_the_number_of_states_of_an_array_is_that_of_the_codec_given(files):
+    assert load("x.npy", codec=Grid([2], 10)).num_states == 10
+
+
+def test_length_and_encoding_reach_a_text(files):
+    data = load("x.txt", length=12, encoding="bytes")
+    assert (data.num_positions, data.num_states) == (12, 256)
+
+
+def test_a_path_or_a_dot_mean_a_file_even_if_it_has_the_name_of_a_data_set(files):
+    (files / "digits").write_text("zero one two " * 600)
+    assert load("digits").num_positions == 64
+    assert load("./digits").num_positions == 256
+    assert load(files / "digits").num_positions == 256
+
+
+def test_the_length_of_built_in_texts_can_be_chosen(monkeypatch, home):
+    monkeypatch.setattr(text8_module, "SIZE", 4000)
+    (home / "text8").mkdir(parents=True)
+    np.save(home / "text8" / "text8.npy", np.arange(4000, dtype=np.uint8) % 27)
+    assert load("text8", length=32).num_positions == 32
+    with pytest.raises(ValueError, match="a sequence of 256 tokens is longer than the validation split, 200 tokens"):
+        load("text8")  # its own default
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("nothing", {}, "no data set or file called 'nothing': built in are digits, markov, pydocs, text8"),
+        ("folder", {}, "folder must be a file, got a folder"),
+        ("empty.txt", {}, "empty.txt is empty"),
+        ("empty.npy", {}, "empty.npy is empty"),
+        ("empty.csv", {}, "empty.csv is empty"),
+        ("x.txt", {"length": 0}, "length must be at least 1, got 0"),
+        ("digits", {"length": 32}, "length must be 64 for digits, got 32"),
+        ("x.npy", {"length": 3}, "length must be 2 for x.npy, got 3"),
+        ("x.csv", {"length": 3}, "length must be 2 for x.csv, got 3"),
+        ("digits", {"encoding": "bytes"}, "encoding is read for text files only, got 'bytes' for digits"),
+        ("x.csv", {"encoding": "bytes"}, "encoding is read for text files only, got 'bytes' for x.csv"),
+        ("digits", {"codec": Bytes()}, r"digits must be readable by Bytes\(\), got data for Grid\(shape=\[8, 8\], num_states=17\)"),
+        ("x.csv", {"codec": Bytes()}, r"x.csv must be readable by Bytes\(\), got data for Columns\(names=\['a', 'b'\], values=.*\)"),
+        ("x.npy", {"codec": Grid([1, 2], 3)}, r"readable by Grid\(shape=\[1, 2\], .* got data for Grid\(shape=\[2\]"),
+        ("x.txt", {"codec": Grid([2], 3)}, "codec must be one of text, got Grid"),
+        ("x.txt", {"codec": Characters("helo")}, "symbol ' ' at offset 5 is not in the alphabet 'helo'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(files, source, options, message):
+    (files / "folder").mkdir()
+    for name in ("empty.txt", "empty.npy", "empty.csv"):
+        (files / name).touch()
+    with pytest.raises(ValueError, match=message) as caught:
+        load(source, **options)
+    assert "\n" not in str(caught.value)

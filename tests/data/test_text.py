@@ -1,0 +1,220 @@
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from dmb.data import Bytes, Characters, Grid, text
+from dmb.data.codecs import text as reading
+from dmb.data.codecs import tokenizer as tokenizing
+
+PROSE = "Zwölf Boxkämpfer jagen Viktor – quer über den Sylter Deich. 😀\n" * 40
+
+
+@pytest.fixture
+def prose(tmp_path):
+    path = tmp_path / "prose.txt"
+    path.write_bytes(PROSE.encode())
+    return path
+
+
+def bpe(tmp_path, corpus=PROSE):
+    """A byte-level tokenizer that gives back every text."""
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    initial = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, initial_alphabet=initial, show_progress=False)
+    tokenizer.train_from_iterator(corpus.splitlines(), trainer)
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    return str(path)
+
+
+def all_of(data):
+    """Everything in a data set of length 1, joined."""
+    tokens = torch.cat([split[:] for split in (data.train, data.validation, data.test)])
+    return data.codec.decode(tokens.view(1, -1))[0]
+
+
+@pytest.mark.parametrize("chunk", [1 << 22, 7])
+@pytest.mark.parametrize("encoding", ["characters", "bytes", "tokenizer"])
+def test_a_text_comes_back_symbol_by_symbol(prose, tmp_path, encoding, chunk, monkeypatch):
+    monkeypatch.setattr(reading, "_CHUNK", chunk)  # 7 bytes cut through symbols
+    monkeypatch.setattr(tokenizing, "_PIECE", chunk)
+    data = text(prose, length=1, encoding=bpe(tmp_path) if encoding == "tokenizer" else encoding)
+    assert all_of(data) == PROSE
+
+
+def test_a_long_text_is_tokenized_in_pieces_that_cut_no_word(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizing, "_PIECE", 50)
+    words = " ".join(["alpha", "beta", "gamma"] * 200)
+    (tmp_path / "words.txt").write_text(words)
+    data = text(tmp_path / "words.txt", length=1, encoding=bpe(tmp_path, words))
+    whole = data.codec.encode(words)
+    tokens = torch.cat([split[:] for split in (data.train, data.validation, data.test)]).flatten()
+    assert tokens.tolist() == whole.tolist()
+
+
+def test_the_alphabet_is_what_occurs_sorted(prose):
+    data = text(prose, length=10)
+    assert data.codec.alphabet == "".join(sorted(set(PROSE)))
+    assert data.num_states == len(set(PROSE))
+
+
+def test_line_endings_are_kept(tmp_path):
+    (tmp_path / "x.txt").write_bytes(b"a\r\nb\rc\n" * 40)
+    assert all_of(text(tmp_path / "x.txt", length=1)) == "a\r\nb\rc\n" * 40
+
+
+def test_splits_are_consecutive_parts(prose):
+    data = text(prose, length=10)
+    part = len(PROSE) // 20
+    assert data.codec.decode(data.train[:1]) == [PROSE[:10]]
+    assert data.codec.decode(data.validation[:1]) == [PROSE[-2 * part :][:10]]
+    assert data.codec.decode(data.test[:1]) == [PROSE[-part:][:10]]
+
+
+def test_the_data_set_says_what_it_is(prose, monkeypatch):
+    monkeypatch.chdir(prose.parent)
+    data = text("prose.txt", length=10)
+    assert (data.name, data.source) == ("prose.txt", str(prose))  # found again from another folder
+    assert (data.num_positions, data.num_classes, data.state_counts) == (10, 0, None)
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(200, "uint8"), (300, "uint16"), (70_000, "uint32")])
+def test_tokens_are_cached_in_the_smallest_type_and_mapped(tmp_path, home, count, dtype):
+    symbols = "".join(chr(0x20000 + i) if i > 9 else str(i) for i in range(count))
+    (tmp_path / "x.txt").write_text(symbols * 2, encoding="utf-8")
+    data = text(tmp_path / "x.txt", length=2)
+    assert data.num_states == count
+    (cached,) = (home / "cache").iterdir()
+    assert np.load(cached).dtype == dtype
+    assert isinstance(data.train._tokens, np.memmap)
+
+
+def test_the_cache_is_reused(prose, home, monkeypatch):
+    before = all_of(text(prose, length=1))
+    (cached,) = (home / "cache").iterdir()
+    monkeypatch.setattr(Characters, "read", lambda *_: pytest.fail("read again"))
+    assert all_of(text(prose, length=1)) == before
+    assert len(text(prose, length=7).train) == len(np.load(cached)) * 9 // 10 // 7
+
+
+def test_the_cache_tells_contents_and_codecs_apart(prose, tmp_path, home):
+    other = tmp_path / "other.txt"
+    other.write_text(PROSE.replace("Z", "Y"), encoding="utf-8")
+    wider = Characters("".join(sorted({*PROSE, *"YZ"})))
+    texts = [
+        all_of(text(prose, length=1)),
+        all_of(text(prose, length=1, encoding="bytes")),
+        all_of(text(prose, length=1, codec=wider)),
+        all_of(text(other, length=1)),
+        all_of(text(other, length=1, codec=wider)),
+    ]
+    assert texts == [PROSE] * 3 + [PROSE.replace("Z", "Y")] * 2
+    assert len(list((home / "cache").iterdir())) == 5
+    prose.write_text(PROSE.replace("Z", "X"), encoding="utf-8")  # the same path, another content
+    assert all_of(text(prose, length=1)) == PROSE.replace("Z", "X")
+
+
+def test_a_codec_that_is_given_reads_another_file_in_its_own_tokens(prose, tmp_path):
+    (tmp_path / "other.txt").write_text("Viktor " * 40)
+    data = text(prose, length=7)
+    other = text(tmp_path / "other.txt", length=7, codec=data.codec)
+    assert other.codec is data.codec
+    assert data.codec.decode(other.train[:1]) == ["Viktor "]
+
+
+def test_a_symbol_that_the_codec_does_not_know_is_an_error_and_nothing_is_cached(prose, home):
+    with pytest.raises(ValueError, match=r"prose.txt: symbol 'Z' at offset 0 is not in the alphabet 'abc'"):
+        text(prose, length=7, codec=Characters("abc"))
+    assert not list((home / "cache").iterdir())
+
+
+def test_the_offset_of_an_unknown_symbol_counts_from_the_beginning_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_CHUNK", 7)
+    (tmp_path / "x.txt").write_text("ä" * 100 + "b", encoding="utf-8")
+    with pytest.raises(ValueError, match="symbol 'b' at offset 100"):
+        text(tmp_path / "x.txt", length=1, codec=Characters("äc"))
+
+
+@pytest.mark.parametrize("chunk", [1 << 22, 8])
+@pytest.mark.parametrize(("content", "byte"), [(b"a" * 10 + b"\xff" + b"a" * 9, 10), ("ä".encode() * 10 + b"\xc3", 20)])
+def test_a_file_that_is_not_utf8_is_an_error_that_suggests_bytes(tmp_path, content, byte, chunk, monkeypatch):
+    monkeypatch.setattr(reading, "_CHUNK", chunk)
+    (tmp_path / "x.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"x.bin: not UTF-8 at byte {byte}: give encoding='bytes'"):
+        text(tmp_path / "x.bin", length=1)
+    assert text(tmp_path / "x.bin", length=1, encoding="bytes").num_states == 256
+
+
+def test_a_file_is_never_in_memory_whole(tmp_path, monkeypatch):
+    largest = 0
+
+    def encode(self, chunk, offset=0):
+        nonlocal largest
+        largest = max(largest, len(chunk))
+        return original(self, chunk, offset)
+
+    original = Characters.encode
+    monkeypatch.setattr(Characters, "encode", encode)
+    (tmp_path / "x.txt").write_text("ab" * 5_000_000)
+    text(tmp_path / "x.txt")
+    assert 0 < largest <= 1 << 22
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 400}, "prose.txt: a sequence of 400 tokens is longer than the validation split, 124 tokens"),
+        ({"length": 0}, "length must be at least 1, got 0"),
+        ({"encoding": "utf-7"}, "encoding must be characters, bytes or the path .* got 'utf-7'"),
+        ({"codec": Grid([2], 2)}, "codec must be one of text, got Grid"),
+    ],
+)
+def test_mistakes_are_named(prose, options, message):
+    with pytest.raises(ValueError, match=message):
+        text(prose, **options)
+
+
+def test_a_tokenizer_file_that_is_none_is_an_error(prose, tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="definition must be the JSON of a tokenizer"):
+        text(prose, encoding=str(tmp_path / "config.json"))
+
+
+def test_missing_empty_and_one_letter_files_are_errors(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "same.txt").write_text("a" * 1000)
+    with pytest.raises(ValueError, match=r"no file called .*none.txt"):
+        text(tmp_path / "none.txt")
+    with pytest.raises(ValueError, match=r"empty.txt is empty"):
+        text(tmp_path / "empty.txt")
+    with pytest.raises(ValueError, match=r"got a folder"):
+        text(tmp_path)
+    with pytest.raises(ValueError, match=r"same.txt must have at least 2 states to learn from, got 1"):
+        text(tmp_path / "same.txt", length=2)
+
+
+def test_a_text_that_a_tokenizer_makes_nothing_of_is_an_error(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0, "a": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "t.json"))
+    (tmp_path / "x.txt").write_text("   \n")
+    with pytest.raises(ValueError, match=r"x.txt: no tokens"):
+        text(tmp_path / "x.txt", encoding=str(tmp_path / "t.json"))
+
+
+def test_a_writer_that_is_killed_leaves_no_cache_behind(prose, home, monkeypatch):
+    def dies(self, path):
+        yield np.array([1, 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bytes, "read", dies)
+    with pytest.raises(KeyboardInterrupt):
+        text(prose, encoding="bytes")
+    assert os.listdir(home / "cache") == []

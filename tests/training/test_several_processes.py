@@ -1,0 +1,95 @@
+"""Runs as users start them: in processes of their own, several at once, and killed without warning."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dmb.training.checkpoint import Checkpoints
+
+SOURCE = Path(__file__).parents[2] / "src"
+SETTINGS = ["cycles=2", "score_steps=8", "matrix_steps=3", "evaluate_every=8", "log_every=1", "batch_size=16",
+            "width=16", "blocks=1", "dropout=0", "chains=8", "chain_steps=2", "evaluate_sequences=16"]  # fmt: skip
+
+
+def start(tmp_path, out, *options, settings=SETTINGS):
+    command = [sys.executable, "-m", "dmb", "train", "digits", "--out", out, "--accelerator", "cpu", *options, "--set"]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "DMB_DATA": str(tmp_path)}
+    return subprocess.Popen(
+        [*command, *settings],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process):
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+
+
+def losses(path):
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [record["score_bits"] for record in records if record["phase"] == "score"]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("alone")
+    finish(start(tmp_path, "one"))
+    return losses(tmp_path / "one")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_does(tmp_path, strategy, alone):
+    finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy))
+    assert len(alone) == 16
+    assert losses(tmp_path / "two") == pytest.approx(alone, abs=1e-5)
+    # and one process can go on where two have stopped
+    finish(start(tmp_path, "two", "--resume", settings=["cycles=3"]))
+    assert len(losses(tmp_path / "two")) == 24
+
+
+def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
+    settings = [*SETTINGS, "cycles=3", "score_steps=60", "evaluate_every=10", "dropout=0.2", "infill=0.2"]
+    finish(start(tmp_path, "straight", settings=settings))
+    chance = random.Random(0)
+    for _ in range(3):
+        process = start(tmp_path, "broken", "--resume", settings=settings)
+        known = Checkpoints(tmp_path / "broken" / "checkpoints").steps()
+        while Checkpoints(tmp_path / "broken" / "checkpoints").steps() == known and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+    finish(start(tmp_path, "broken", "--resume", settings=settings))
+    one, other = (Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("straight", "broken"))
+    assert one.state["step"] == other.state["step"] == 180
+    assert one.tensors.keys() == other.tensors.keys()
+    assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
+    assert losses(tmp_path / "straight") == losses(tmp_path / "broken")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_leaves_cleanly(tmp_path, number, code):
+    settings = ["score_steps=100000", "evaluate_every=100000", "log_every=5", "width=16"]
+    process = start(tmp_path, "run", settings=settings)
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert "go on with: dmb train digits --out run --resume" in output
+    assert "Traceback" not in output
+    [step] = Checkpoints(tmp_path / "run" / "checkpoints").steps()
+    assert step > 0

@@ -1,0 +1,329 @@
+import copy
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from dmb.data.base import Batch
+from dmb.training import Settings, engine
+from dmb.training.checkpoint import Checkpoints
+from dmb.training.learner import Learner
+from dmb.training.phases import matrix_phase, score_phase
+
+QUICK = {
+    "cycles": 2, "score_steps": 12, "matrix_steps": 3, "batch_size": 16, "chains": 16, "chain_steps": 4, "warmup": 4,
+    "log_every": 4, "evaluate_every": 5, "evaluate_sequences": 20,
+}  # fmt: skip
+
+
+@pytest.fixture
+def data():
+    # the second token repeats the first, the third is the sum of both modulo 4
+    first = np.random.default_rng(0).choice(4, size=400, p=[0.4, 0.3, 0.2, 0.1])
+    return dmb.data.array(np.stack([first, first, (2 * first) % 4], axis=1).astype(np.uint8), num_states=4)
+
+
+def make(data, *, head="mean", dropout=0.1, seed=0, **options):
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform", **options)
+    torch.manual_seed(seed)
+    return dmb.Bridge(process, dmb.MLP(4, 3, width=16, blocks=1, dropout=dropout), head)
+
+
+def run(bridge, data, **options):
+    return list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **(QUICK | options)))
+
+
+def weights(bridge):
+    return {name: tensor.clone() for name, tensor in bridge.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+class StopAfter:
+    """Says stop when it has been asked `count` times: after that many steps of either phase."""
+
+    def __init__(self, count):
+        self.left = count
+
+    def __call__(self):
+        self.left -= 1
+        return self.left == 0
+
+
+# -- interruption -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["mean", "score"])
+@pytest.mark.parametrize("steps", [1, 2, 7, 8, 15, 16, 20, 29])
+def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, head, steps):
+    options = {"infill": 0.3}
+    straight = make(data, head=head)
+    reports = run(straight, data, folder=tmp_path / "straight", **options)
+    broken = make(data, head=head)
+    before = run(broken, data, folder=tmp_path / "broken", stop=StopAfter(steps), **options)
+    assert len(before) < len(reports)
+    again = make(data, head=head, seed=99)  # nothing of a fresh start may matter
+    after = run(again, data, folder=tmp_path / "broken", resume=True, **options)
+    assert same(weights(again), weights(straight))
+    last = [Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("straight", "broken")]
+    assert same(last[0].tensors, last[1].tensors)
+    assert [r.index for r in after] == list(range(len(before), len(reports)))
+    assert [(r.phase, r.step) for r in before + after] == [(r.phase, r.step) for r in reports]
+
+
+def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path, data):
+    bridge = make(data)
+    run(bridge, data, folder=tmp_path)
+    again = make(data, seed=5)
+    assert run(again, data, folder=tmp_path, resume=True) == []
+    assert same(weights(again), weights(bridge))
+    longer = run(again, data, folder=tmp_path, resume=True, cycles=3)
+    assert longer[-1].step == 36
+
+
+def test_a_spoilt_newest_checkpoint_costs_only_the_steps_since_the_one_before(tmp_path, data):
+    straight, broken = make(data), make(data)
+    run(straight, data, folder=tmp_path / "straight")
+    run(broken, data, folder=tmp_path / "broken", stop=StopAfter(20))
+    checkpoints = Checkpoints(tmp_path / "broken" / "checkpoints")
+    newest = checkpoints.path(checkpoints.steps()[-1])
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="going back"):
+        run(broken, data, folder=tmp_path / "broken", resume=True)
+    assert same(weights(broken), weights(straight))
+
+
+def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data):
+    reports = run(make(data), data, folder=tmp_path, minutes=1e-9, matrix_steps=0)
+    assert [(r.phase, r.step) for r in reports] == [("validation", 1)]
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
+
+
+# -- what is learned --------------------------------------------------------------------------------------------------
+
+
+def test_accumulated_parts_learn_what_the_whole_batch_does(data):
+    one, four = make(data, dropout=0.0), make(data, dropout=0.0)
+    whole, parts = run(one, data), run(four, data, accumulate=4)
+    losses = [[r.score_bits for r in reports if r.phase == "score"] for reports in (whole, parts)]
+    assert len(losses[0]) == 6
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
+    bridge = make(data, dropout=0.0)
+    run(bridge, data, score_steps=300, learning_rate=1e-2, evaluate_every=100, evaluate_sequences=400, batch_size=64)
+    bound = bridge.bound(data.train[:], samples=20, generator=torch.Generator().manual_seed(0))
+    counts = np.unique(data.train[:].numpy(), axis=0, return_counts=True)[1] / len(data.train)
+    entropy = -(counts * np.log2(counts)).sum() / 3
+    assert entropy - 3 * bound.stderr < bound.bits_per_token < 1.15 * entropy
+
+
+def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
+    learner = Learner(make(data), Settings(matrix_steps=20), engine(accelerator="cpu"))
+    before = {name: p.clone() for name, p in learner.network.named_parameters()}
+    trace = list(matrix_phase(learner))
+    assert len(trace) == 20
+    assert all(late < early for early, late in itertools.pairwise(trace))
+    # by dense matrices: Σ_i Σ_x μ_i(x) KL(P_i[x] || μ_i P_i)
+    P, mu = learner.process.to_dense(1.0).double(), learner.process.p_0.double()
+    divergence = (mu[:, :, None] * torch.special.xlogy(P, P / (mu[:, None] @ P))).sum()
+    assert trace[-1] == pytest.approx(divergence.item() / 3 / math.log(2), rel=1e-4)
+    assert all(torch.equal(before[name], p) for name, p in learner.network.named_parameters())
+
+
+def test_score_learning_leaves_the_rates_alone(data):
+    learner = Learner(make(data), Settings(score_steps=3, batch_size=8), engine(accelerator="cpu"))
+    before = learner.process.raw_alpha.clone()
+    steps = list(score_phase(learner, data.train))
+    assert len(steps) == learner.progress.step == 3
+    assert torch.equal(learner.process.raw_alpha, before)
+    assert learner.process.raw_alpha.grad is None
+
+
+def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
+    options = {"score_steps": 250, "learning_rate": 1e-2, "batch_size": 64, "chains": 512, "evaluate_every": 250}
+    learner = Learner(make(data, dropout=0.0), Settings(start="random"), engine(accelerator="cpu"))
+    truth = data.marginals()
+    assert (learner.process.p_0 - truth).abs().sum(-1).mean() > 0.2
+    run(make(data, dropout=0.0), data, folder=tmp_path, start="random", **options)
+    p_0 = Checkpoints(tmp_path / "checkpoints").newest().tensors["process.p_0"]
+    assert (p_0 - truth).abs().sum(-1).mean() < 0.1
+    assert (p_0 > 0).all()
+
+
+def test_without_reestimation_the_histogram_stays(data):
+    bridge = make(data)
+    run(bridge, data, reestimate=False)
+    torch.testing.assert_close(bridge.process.p_0, data.marginals())
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"matrix_tolerance": 100.0}, {"matrix": 0, "score": 24}),
+        ({"score_tolerance": 100.0}, {"matrix": 6, "score": 1}),
+        ({"tolerance": 100.0}, {"matrix": 3, "score": 12}),
+    ],
+)
+def test_tolerances_end_their_phase_or_the_whole(data, options, steps, monkeypatch):
+    taken = {"matrix": 0, "score": 0}
+
+    def counted(name, phase):
+        def wrapper(*args):
+            for step in phase(*args):
+                taken[name] += 1
+                yield step
+
+        return wrapper
+
+    monkeypatch.setattr("dmb.training.trainer.matrix_phase", counted("matrix", matrix_phase))
+    monkeypatch.setattr("dmb.training.trainer.score_phase", counted("score", score_phase))
+    run(make(data), data, **options)
+    assert taken == steps
+
+
+# -- optimisers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_learning_rate_warms_up_and_falls_along_a_cosine(data):
+    settings = Settings(cycles=1, score_steps=100, warmup=10, learning_rate=0.5, decay="cosine")
+    learner = Learner(make(data), settings, engine(accelerator="cpu"))
+    seen = []
+    for step in (0, 4, 9, 50, 99):
+        learner.progress.step = step
+        learner.set_rates()
+        seen.append(learner.learning_rate)
+    cosine = [(1 + math.cos(math.pi * step / 100)) / 2 for step in (0, 4, 9, 50, 99)]
+    assert seen == pytest.approx([0.05, 0.25 * cosine[1], 0.5 * cosine[2], 0.5 * cosine[3], 0.5 * cosine[4]])
+
+
+def test_weight_decay_acts_on_matrices_and_turns_off_at_its_step(data):
+    settings = Settings(learning_rate=0.1, warmup=0, weight_decay=0.5, weight_decay_until=7)
+    learner = Learner(make(data), settings, engine(accelerator="cpu"))
+    decays = {}
+    for step in (0, 6, 7, 50):
+        learner.progress.step = step
+        learner.set_rates()
+        decays[step] = {
+            p.ndim: group["weight_decay"] for group in learner._score_optimiser.param_groups for p in group["params"]
+        }
+    assert decays[0] == decays[6] == {1: 0.0, 2: 0.5}
+    assert decays[7] == decays[50] == {1: 0.0, 2: 0.0}
+
+
+def test_the_averaged_weights_follow_their_recursion(data):
+    learner = Learner(make(data), Settings(ema=0.8, batch_size=8, score_steps=30), engine(accelerator="cpu"))
+    expected = None
+    for count, _ in enumerate(score_phase(learner, data.train)):
+        now = learner.network.output.weight.detach().double()
+        decay = min(0.8, (1 + count) / (10 + count))
+        expected = now if expected is None else decay * expected + (1 - decay) * now
+    torch.testing.assert_close(learner.average.module.output.weight.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_bridge_holds_the_weights_that_were_best_on_validation(data):
+    bridge = make(data)
+    best, bits = None, math.inf
+    for report in dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **QUICK | {"learning_rate": 0.3}):
+        if report.validation is not None:
+            assert report.improved == (report.bits < bits)
+            if report.improved:
+                best, bits = copy.deepcopy(weights(bridge)), report.bits
+    assert same(weights(bridge), best)
+
+
+def test_gradients_are_clipped_to_the_norm_that_is_asked(data):
+    settings = Settings(clip=1e-3, batch_size=8, learning_rate=1.0, warmup=0, weight_decay=0.0)
+    learner = Learner(make(data), settings, engine(accelerator="cpu"))
+    seen = []
+    learner._score_optimiser.register_step_pre_hook(
+        lambda optimiser, *_: seen.append(
+            torch.cat([p.grad.flatten() for g in optimiser.param_groups for p in g["params"] if p.grad is not None])
+        )
+    )
+    step = next(score_phase(learner, data.train))
+    assert step.gradient_norm > 1e-2
+    assert seen[0].norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
+def test_the_loss_is_in_float32_whatever_the_network_computes_in(data, precision):
+    learner = Learner(make(data), Settings(), engine(accelerator="cpu", precision=precision))
+    x_0 = data.train[:4]
+    inner = []
+    learner.network.output.register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
+    loss = learner.model.integrand(x_0, x_0, torch.full((4,), 0.5))
+    assert loss.dtype == torch.float32
+    assert inner == [torch.bfloat16 if precision == "bf16-mixed" else torch.float32]
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_and_leaves_the_last_good_checkpoint(tmp_path, data, monkeypatch):
+    bridge = make(data)
+    reports = dmb.train(bridge, data, fabric=engine(accelerator="cpu"), folder=tmp_path, **QUICK)
+    for report in reports:
+        if report.phase == "validation":
+            break
+
+    def poisoned(self, *args):
+        return math.nan * self.output.weight.sum().expand(16, 3, 4)
+
+    monkeypatch.setattr(dmb.MLP, "forward", poisoned)
+    good = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(FloatingPointError, match=r"not finite at step 5 \(cycle 0, Score-learning\).*16 of 16.*t = "):
+        list(reports)
+    assert good.steps() == [5]
+    assert all(t.isfinite().all() for t in good.newest().tensors.values() if t.is_floating_point())
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused(data):
+    with pytest.raises(ValueError, match="multiple of 3"):
+        Settings(batch_size=16, accumulate=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cycles", 0), ("ema", 1.0), ("infill", 1.5), ("learning_rate", 0.0), ("minutes", -1.0)],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        Settings(**{name: value})
+
+
+def test_an_unknown_setting_is_refused_with_those_that_exist(data):
+    with pytest.raises(ValueError, match="no training setting called steps; there are cycles"):
+        dmb.train(make(data), data, steps=3)
+
+
+def test_data_of_another_shape_are_refused(data):
+    other = dmb.data.array(np.zeros((10, 5), dtype=np.uint8), num_states=4)
+    with pytest.raises(ValueError, match="5 positions, the bridge 3"):
+        dmb.train(make(data), other)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, data):
+    run(make(data), data, folder=tmp_path)
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform")
+    wider = dmb.Bridge(process, dmb.MLP(4, 3, width=32, blocks=1))
+    with pytest.raises(ValueError, match="does not fit"):
+        run(wider, data, folder=tmp_path, resume=True)
+
+
+def test_labels_reach_the_network(data):
+    labelled = dmb.data.digits()
+    process = dmb.BridgeProcess.from_marginals(labelled.marginals())
+    network = dmb.MLP(17, 64, width=8, blocks=1, num_classes=10)
+    seen = []
+    learner = Learner(dmb.Bridge(process, network), Settings(batch_size=4), engine(accelerator="cpu"))
+    learner.network.register_forward_pre_hook(lambda _, args: seen.append(args[2]))
+    next(score_phase(learner, labelled.train))
+    batch: Batch = labelled.train.batch(4, step=0, seed=0)
+    assert torch.equal(seen[0], batch.label)
