@@ -13,10 +13,10 @@ report.html         what `dmb report` makes of all this
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -40,10 +40,12 @@ class Run:
         path: the folder.
         recipe: what is run.
         codec: turns tokens into data.
+        about: `version` of dmb, when the run was `created`, and `unigram_bits`: what the training data's marginals
+            alone need on each split.
     """
 
-    def __init__(self, path: Path, recipe: Recipe, codec: Codec):
-        self.path, self.recipe, self.codec = path, recipe, codec
+    def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
+        self.path, self.recipe, self.codec, self.about = path, recipe, codec, about
         self._tensorboard: Any = None
 
     @classmethod
@@ -51,15 +53,21 @@ class Run:
         """A new folder for a run of `recipe` on `data`; never over an old one."""
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
-        run = cls(path, recipe, data.codec)
+        about = {
+            "version": __version__,
+            "created": time.strftime("%Y-%m-%d %H:%M"),
+            "unigram_bits": {name: data.unigram_bits(split) for name, split in data.splits().items()},
+        }
+        run = cls(path, recipe, data.codec, about)
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / "samples").mkdir()
-            rows = torch.linspace(0, len(data.validation) - 1, min(EXAMPLES, len(data.validation))).long()
+            marginals = data.marginals()
+            if marginals.stride(0) == 0:  # one row that all positions share
+                marginals = marginals[:1]
+            examples = data.validation[data.validation.spread(EXAMPLES)]
             with written_whole(path / "data.safetensors") as part:
-                save_file(
-                    {"marginals": data.marginals().contiguous(), "examples": data.validation[rows].contiguous()}, part
-                )
+                save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
             run._write_config()
         except OSError as error:
             raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
@@ -80,12 +88,16 @@ class Run:
             raise ValueError(
                 f"{path} is a run of format {found} (dmb {config.get('version')}); dmb {__version__} reads {FORMAT}"
             )
-        return cls(path, Recipe.from_json(config["recipe"]), Configurable.from_config(config["codec"]))
+        try:
+            about = {name: config[name] for name in ("version", "created", "unigram_bits")}
+            return cls(path, Recipe.from_json(config["recipe"]), Configurable.from_config(config["codec"]), about)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{file} does not describe a run: {error}") from error
 
     def _write_config(self) -> None:
         config = {
             "format": FORMAT,
-            "version": __version__,
+            **self.about,
             "recipe": self.recipe.to_json(),
             "codec": self.codec.to_config(),
         }
@@ -111,7 +123,9 @@ class Run:
 
     def summary(self) -> dict[str, Tensor]:
         """`marginals` of the training data, and `examples` of the validation data."""
-        return load_file(self.path / "data.safetensors")
+        tensors = load_file(self.path / "data.safetensors")
+        tensors["marginals"] = tensors["marginals"].expand(tensors["examples"].shape[1], -1)
+        return tensors
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
@@ -156,8 +170,13 @@ class Run:
         file = self.path / "evaluation.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
+    def best(self) -> dict[str, Any]:
+        """The metrics of the evaluation that the model in the folder comes from; empty before the first."""
+        improved = [record for record in self.metrics() if record.get("improved")]
+        return improved[-1] if improved else {}
+
     def add_evaluation(self, result: Likelihood) -> None:
-        """Remember a result."""
+        """Remember a result, and the step of the model that it belongs to."""
         with written_whole(self.path / "evaluation.json") as part:
-            results = self.evaluations() | {result.split: vars(result)}
+            results = self.evaluations() | {result.split: vars(result) | {"step": self.best().get("step")}}
             part.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -55,7 +55,7 @@ def test_evaluate_prints_json_and_remembers_it(run, capsys):
     assert result["unigram_bits"] == pytest.approx(data.unigram_bits(data.test))
     assert result["sequences"] == 20
     assert result["bits"] == pytest.approx(result["score_bits"] + result["prior_bits"])
-    assert Run.open(run).evaluations()["test"] == result
+    assert Run.open(run).evaluations()["test"] == result | {"step": Run.open(run).best()["step"]}
 
 
 def test_evaluate_gives_the_same_figure_twice_and_another_with_another_seed(run, capsys):

@@ -39,6 +39,11 @@ class Split(ABC):
         """Sequences by a slice or by an integer tensor of indexes, as int64 on the CPU."""
         return _tensor(self._read(self._indexes(rows)))
 
+    def spread(self, count: int) -> Int[Tensor, " k"]:
+        """Indexes of `count` sequences spread evenly over the split; of all of them, if there are no more."""
+        # in float64, so that each is another one however many there are
+        return torch.linspace(0, len(self) - 1, min(count, len(self)), dtype=torch.float64).round().long()
+
     def labels(self, rows: slice | Tensor) -> Int[Tensor, " b"] | None:
         """Their class labels, if the data have any."""
         return None

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from dmb.bridge import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
@@ -61,22 +59,20 @@ def likelihood(
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split must be train, validation or test, got {split!r}")
     part = getattr(data, split)
-    count = len(part) if sequences is None else min(len(part), sequences)
-    if count < 1:
+    if sequences is not None and sequences < 1:
         raise ValueError(f"sequences must be at least 1, got {sequences}")
-    # in float64, so that with all sequences each is taken once
-    rows = torch.linspace(0, len(part) - 1, count, dtype=torch.float64).round().long()
-    label = part.labels(rows) if bridge.network.num_classes else None
+    chosen = part.spread(sequences or len(part))
+    label = part.labels(chosen) if bridge.network.num_classes else None
     done = 0
 
     def advance(rows: int) -> None:
         nonlocal done
         done += rows
         if progress is not None:
-            progress(done, count * samples)
+            progress(done, len(chosen) * samples)
 
     bound: Bound = bridge.bound(
-        part[rows].to(bridge.device),
+        part[chosen].to(bridge.device),
         label=None if label is None else label.to(bridge.device),
         samples=samples,
         batch_size=batch_size,
@@ -90,7 +86,7 @@ def likelihood(
         score_bits=bound.score_bits,
         prior_bits=bound.prior_bits,
         unigram_bits=data.unigram_bits(part),
-        sequences=count,
+        sequences=len(chosen),
         of_sequences=len(part),
-        tokens=count * data.num_positions,
+        tokens=len(chosen) * data.num_positions,
     )

@@ -36,7 +36,7 @@ def pydocs() -> Recipe:
     return Recipe(
         name="pydocs",
         data=DataChoice(source="pydocs", length=64),
-        process=ProcessChoice(order="descending", tied=True),
+        process=ProcessChoice(order="descending", floor=0.0, tied=True),
         network=NetworkChoice(),
         training=Settings(
             cycles=2, score_steps=2000, matrix_steps=50, batch_size=64, decay="cosine", evaluate_every=500,
@@ -50,10 +50,10 @@ def text8() -> Recipe:
     return Recipe(
         name="text8",
         data=DataChoice(source="text8", length=128),
-        process=ProcessChoice(order="descending", tied=True),
+        process=ProcessChoice(order="descending", floor=0.0, tied=True),
         network=NetworkChoice(blocks=4, width=128, heads=4, dropout=0.0),
         training=Settings(
-            cycles=2, score_steps=4000, matrix_steps=50, batch_size=64, decay="cosine", warmup=200,
+            cycles=2, score_steps=4000, matrix_steps=50, batch_size=32, decay="cosine", warmup=200,
             evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip

@@ -1,11 +1,9 @@
 """Everything a report is made of: what the run folder holds, and samples of its model."""
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -25,20 +23,12 @@ class Headline(NamedTuple):
     stderr: float | None
 
 
-class Baseline(NamedTuple):
-    """What the marginals alone need, and on which data if not on those in question."""
-
-    bits: float
-    note: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Contents:
     """What the parts of a report draw from."""
 
     run: Run
     bridge: Bridge
-    version: str
     metrics: list[dict[str, Any]]
     evaluations: dict[str, dict[str, Any]]
     marginals: Float[Tensor, "d n"]
@@ -62,28 +52,20 @@ class Contents:
         """Metrics of a phase that have all of `names`."""
         return [record for record in self.metrics if record.get("phase") == phase and all(n in record for n in names)]
 
-    def best(self) -> dict[str, Any] | None:
-        """The validation during training that did best."""
-        found = [record for record in self.records("validation", "bits") if finite(record["bits"]) is not None]
-        return min(found, key=lambda record: record["bits"], default=None)
-
     def headline(self) -> Headline | None:
-        """The bound on test data if there is one, else on validation data, else the best seen in training."""
+        """The model's bound on test data if there is one, else on validation data, else the one seen in training."""
+        best = self.run.best()
         for split in ("test", "validation"):
             result = self.evaluations.get(split, {})
             bits = finite(result.get("bits"))
-            if bits is not None:
+            if bits is not None and result.get("step") == best.get("step"):
                 return Headline(split, bits, finite(result.get("stderr")))
-        best = self.best()
-        return None if best is None else Headline("validation", best["bits"], finite(best.get("stderr")))
+        bits = finite(best.get("bits"))
+        return None if bits is None else Headline("validation", bits, finite(best.get("stderr")))
 
-    def unigram(self, split: str) -> Baseline | None:
-        """The baseline for `split`; if it was not evaluated, the entropy of the training data's marginals."""
-        bits = finite(self.evaluations.get(split, {}).get("unigram_bits"))
-        if bits is not None:
-            return Baseline(bits, "")
-        entropy = torch.special.entr(self.marginals.double()).sum(-1).mean().item() / math.log(2)
-        return Baseline(entropy, " (on training data)") if math.isfinite(entropy) and entropy > 0 else None
+    def unigram(self, split: str) -> float | None:
+        """What the training data's marginals alone need on `split`, bits a token."""
+        return finite(self.run.about["unigram_bits"].get(split))
 
 
 def gather(run: Run, seed: int) -> Contents:
@@ -94,7 +76,6 @@ def gather(run: Run, seed: int) -> Contents:
     return Contents(
         run=run,
         bridge=bridge,
-        version=str(json.loads((run.path / "run.json").read_text(encoding="utf-8")).get("version")),
         metrics=run.metrics(),
         evaluations=run.evaluations(),
         marginals=summary["marginals"],

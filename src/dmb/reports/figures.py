@@ -42,7 +42,6 @@ def bound(
     validation_prior: Curve,
     cycles: Sequence[float],
     unigram: float | None = None,
-    unigram_of: str = "training",
 ) -> Figure:
     """The bound over time by part: training loss and validation above, the small `J_Q` on a scale of its own below.
 
@@ -54,7 +53,6 @@ def bound(
         validation_prior: `J_Q` on validation data.
         cycles: the steps at which cycles begin.
         unigram: what the marginals alone need.
-        unigram_of: for which data.
     """
     figure = Figure(figsize=(WIDTH, 4.5), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1.25]})
@@ -65,9 +63,7 @@ def bound(
     )
     top.plot(*validation, color=BLUE, marker="o", markersize=3.5, label="validation: bound ± 2 s.e.")
     if unigram is not None:
-        top.axhline(
-            unigram, color=ORANGE, linestyle=(0, (5, 3)), linewidth=1.2, label=f"marginals alone ({unigram_of})"
-        )
+        top.axhline(unigram, color=ORANGE, linestyle=(0, (5, 3)), linewidth=1.2, label="marginals alone (validation)")
     limit(top, score.value, np.concatenate([validation.value - band, validation.value + band, [unigram or np.nan]]))
     top.set_ylabel("bits a token")
     top.legend(loc="upper right", ncols=3 if unigram is not None else 2, bbox_to_anchor=(1, 1.13), borderaxespad=0)

@@ -47,7 +47,7 @@ def rate_matrix(process: BridgeProcess, position: int) -> tuple[Float[np.ndarray
     order = process.token.expand(process.num_positions, -1)[position]
     order = order[legal[order]]
     # states that a position lacks have its lowest ranks, so that the clocks of the others are the last
-    into = process.alpha[position].double()[-(len(order) - 1) :]
+    into = process.alpha[position].double()[process.num_states - len(order) :]
     Q = torch.triu(torch.nn.functional.pad(into, (1, 0)).expand(len(order), -1), diagonal=1)
     return (Q - torch.diag(Q.sum(-1))).cpu().numpy(), order.tolist()
 

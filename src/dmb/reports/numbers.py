@@ -20,10 +20,11 @@ def results(contents: Contents) -> str:
     """Every bound with its error, by part."""
     header = ["data", "bound", "score part", "prior part", "marginals alone", "saved", "sequences"]
     found = contents.evaluations
-    rows = [_row(split, found[split]) for split in SPLITS if split in found]
-    best = contents.best()
-    if best is not None:
-        rows.append(_row(f"validation, best in training (step {best.get('step', 0):,})", best))
+    rows = [_row(_with_step(split, found[split], contents), found[split]) for split in SPLITS if split in found]
+    best = contents.run.best()
+    if best:
+        baseline = {"unigram_bits": contents.unigram("validation")}
+        rows.append(_row(f"validation, best in training (step {best.get('step', 0):,})", best | baseline))
     if not rows:
         return markup.paragraph("There are none yet.")
     note = (
@@ -39,8 +40,6 @@ def over_time(contents: Contents) -> str:
     score, validation = contents.records("score", "step"), contents.records("validation", "step")
     if not score and not validation:
         return markup.paragraph("Nothing was logged.")
-    split = next((split for split in ("validation", "test") if split in contents.evaluations), "train")
-    baseline = contents.unigram(split)
     starts: dict[Any, float] = {}
     for record in contents.metrics:
         starts.setdefault(record.get("cycle"), float(record.get("step", 0)))
@@ -51,8 +50,7 @@ def over_time(contents: Contents) -> str:
         prior=_curve([record for record in contents.metrics if record.get("phase") != "validation"], "prior_bits"),
         validation_prior=_curve(validation, "prior_bits"),
         cycles=sorted(starts.values()),
-        unigram=None if baseline is None else baseline.bits,
-        unigram_of="training" if baseline is None or baseline.note else split,
+        unigram=contents.unigram("validation"),
     )
     return markup.figure(
         drawn, "bound",
@@ -95,7 +93,7 @@ def configuration(contents: Contents) -> str:
     """Every setting."""
     bridge = contents.bridge
     rows = [
-        ("dmb", contents.version),
+        ("dmb", str(contents.run.about["version"])),
         ("recipe", contents.run.recipe.name),
         ("network", f"{type(bridge.network).__name__}, {_size(bridge.network):,} parameters"),
         ("process", f"{type(bridge.process).__name__}, {_size(bridge.process):,} parameters"),
@@ -105,6 +103,12 @@ def configuration(contents: Contents) -> str:
         (name, "none" if value is None else str(value)) for name, value in settings_of(contents.run.recipe).items()
     ]
     return markup.table(["setting", "value"], rows, "settings")
+
+
+def _with_step(split: str, result: dict[str, Any], contents: Contents) -> str:
+    """The split, and a warning if the model has got better since it was evaluated."""
+    step = result.get("step")
+    return split if step == contents.run.best().get("step") else f"{split}, of the model at step {step:,} (outdated)"
 
 
 def _row(name: str, result: dict[str, Any]) -> list[str]:

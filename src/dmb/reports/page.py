@@ -1,10 +1,8 @@
 """The report: a run folder in, one HTML page out."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dmb.bridge import WEIGHTS
 from dmb.display import duration
 from dmb.files import written_whole
 from dmb.reports import markup
@@ -60,8 +58,7 @@ def _title(run: Run) -> str:
 def _head(contents: Contents) -> str:
     run, last = contents.run, contents.metrics[-1] if contents.metrics else {}
     title = f"<h1>{text(_title(run))}</h1>"
-    saved = time.strftime("%Y-%m-%d %H:%M", time.localtime((run.path / WEIGHTS).stat().st_mtime))
-    facts = [f"model of {saved}"]
+    facts = [f"begun {run.about['created']}"]
     if "step" in last:
         facts.append(f"{last['step']:,} steps")
     if "tokens" in last:
@@ -78,10 +75,8 @@ def _headline(contents: Contents) -> str:
         return markup.paragraph("No bound has been computed yet.", "headline")
     unigram = contents.unigram(found.split)
     line = f"<b>{text(with_error(found.bits, found.stderr))}</b> bits a token on {text(found.split)} data"
-    if unigram is None:
+    if not unigram:
         return markup.paragraph(line, "headline")
-    saving = 100 * (1 - found.bits / unigram.bits)
+    saving = 100 * (1 - found.bits / unigram)
     compared = f"{abs(saving):.1f} % {'saved' if saving >= 0 else 'lost'}"
-    return markup.paragraph(
-        f"{line}; marginals alone need {text(number(unigram.bits))}{text(unigram.note)}: {compared}", "headline"
-    )
+    return markup.paragraph(f"{line}; marginals alone need {text(number(unigram))}: {compared}", "headline")

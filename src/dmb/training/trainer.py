@@ -54,7 +54,7 @@ class Report:
     sample: Int[Tensor, "b d"] | None = None
     """One sample, always from the same random numbers (phase `validation`)."""
     alpha: list[float] | None = None
-    """Rates in rank order, averaged over positions (phases `matrix` and `validation` of a bridge process)."""
+    """Rates in rank order, averaged over positions whose clock runs (phases `matrix` and `validation` of a bridge)."""
 
     @property
     def bits(self) -> float:
@@ -233,12 +233,10 @@ class _Trainer:
         """The bound on validation data, each process on its share, with the averaged weights; and one sample."""
         progress, settings, fabric = self.progress, self.settings, self.fabric
         split, world = self.data.validation, fabric.world_size
-        count = min(len(split), settings.evaluate_sequences)
-        if count < world:
-            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {count}")
-        rows = (
-            torch.linspace(0, len(split) - 1, count).long()[: count // world * world].chunk(world)[fabric.global_rank]
-        )
+        chosen = split.spread(settings.evaluate_sequences)
+        if len(chosen) < world:
+            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
+        rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
         label = split.labels(rows) if self.learner.network.num_classes else None
         bound = self.learner.averaged.bound(
             split[rows].to(fabric.device),
@@ -270,7 +268,8 @@ class _Trainer:
         alpha = getattr(self.learner.process, "alpha", None)
         if alpha is None or alpha.shape[1] > MOST_RATES_LOGGED:
             return None
-        return alpha.detach().mean(0).tolist()
+        alpha = alpha.detach()
+        return (alpha.sum(0) / (alpha > 0).sum(0).clamp(min=1)).tolist()
 
     def _save(self) -> None:
         if self.checkpoints is None:
