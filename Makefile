@@ -13,8 +13,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: $(READY)  ## Algorithm 1 with exact phases on a small state space; writes runs/exact_bridge.png
-	$(BIN)/python examples/exact_bridge.py
+run: $(READY)  ## train, evaluate, sample and report on scikit-learn's digits; writes runs/digits-<time>/report.html
+	$(BIN)/dmb quickstart
 
 test: $(READY)  ## all tests, doctests and documentation snippets
 	$(BIN)/python -m pytest -q -n auto
@@ -26,7 +26,7 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## every benchmark; each prints ratios measured side by side in one run
-	for benchmark in process step bound; do $(BIN)/python benchmarks/$$benchmark.py; done
+	for benchmark in process step bound known_entropy kill_and_resume; do $(BIN)/python benchmarks/$$benchmark.py; done
 
 clean:
 	rm -rf $(VENV) runs

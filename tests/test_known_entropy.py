@@ -1,0 +1,27 @@
+"""A language whose entropy is known: no honest bound lies below it."""
+
+import pytest
+import torch
+
+import dmb
+from dmb.evaluation import likelihood
+from dmb.training import engine
+
+LENGTH = 8
+
+
+@pytest.mark.parametrize("options", [{"order": "descending"}, {"init": "uniform"}, {"mask": True, "floor": 0.0}])
+def test_the_bound_approaches_a_known_entropy_from_above(options):
+    data, truth = dmb.data.markov(length=LENGTH), dmb.data.markov_bits(LENGTH)
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), **options)
+    torch.manual_seed(0)
+    bridge = dmb.Bridge(process, dmb.MLP(process.num_states, LENGTH, width=128, blocks=2, dropout=0.0))
+    settings = {"cycles": 1, "score_steps": 300, "evaluate_every": 100, "evaluate_sequences": 500, "matrix_steps": 5}
+    above = []
+    for report in dmb.train(bridge, data, fabric=engine(accelerator="cpu"), learning_rate=3e-3, **settings):
+        if report.validation is not None:
+            result = likelihood(bridge, data, "test", sequences=4000)
+            assert result.bits > truth - 3 * result.stderr
+            above.append(result.bits - truth)
+    assert above[-1] < 0.5 * (result.unigram_bits - truth)
+    assert above[-1] < above[0]

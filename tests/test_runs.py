@@ -1,0 +1,88 @@
+import io
+import json
+
+import pytest
+import torch
+from rich.console import Console
+
+import dmb
+from dmb import recipes
+from dmb.display import Display, counting
+from dmb.runs import Run
+from dmb.training import engine
+
+SETTINGS = ["cycles=1", "score_steps=4", "matrix_steps=1", "evaluate_every=2", "log_every=1", "width=16", "blocks=1",
+            "batch_size=8", "chains=4", "chain_steps=2", "evaluate_sequences=8", "length=8", "source=markov"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    recipe = recipes.override(recipes.pydocs(), SETTINGS)
+    data = dmb.data.markov(length=8)
+    run = Run.create(tmp_path_factory.mktemp("runs") / "run", recipe, data)
+    bridge = recipe.build(data)
+    reports = list(dmb.train(bridge, data, recipe.training, fabric=engine(accelerator="cpu"), folder=run.path))
+    for report in reports:
+        run.log(report)
+    return run, bridge, reports
+
+
+def test_a_run_opens_as_what_it_was(finished):
+    run, bridge, reports = finished
+    again = Run.open(run.path)
+    assert again.recipe == run.recipe
+    assert again.codec.to_config() == run.codec.to_config()
+    assert again.about == run.about
+    assert again.metrics() == [report.record() for report in reports]
+    assert all(torch.equal(a, b) for a, b in zip(again.bridge().state_dict().values(), bridge.state_dict().values()))
+    data = again.data()
+    assert again.about["unigram_bits"]["test"] == pytest.approx(data.unigram_bits(data.test))
+    torch.testing.assert_close(again.summary()["marginals"], data.marginals())
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out_and_made_again(finished, tmp_path):
+    run, _, reports = finished
+    lines = (run.path / "metrics.jsonl").read_text()
+    copy = Run(tmp_path, run.recipe, run.codec, run.about)
+    (tmp_path / "metrics.jsonl").write_text(lines[:-20])
+    assert len(copy.metrics()) == len(reports) - 1
+    copy.rewind(3)
+    assert copy.metrics() == run.metrics()[:3]
+
+
+def test_a_file_that_is_no_run_is_refused(tmp_path):
+    for content in ("", "[1, 2]", '{"format": 1}', '{"format": 1, "recipe": {}}'):
+        (tmp_path / "run.json").write_text(content)
+        with pytest.raises(ValueError, match="run"):
+            Run.open(tmp_path)
+
+
+def test_reports_are_valid_json_without_gaps(finished):
+    _, _, reports = finished
+    assert [report.index for report in reports] == list(range(len(reports)))
+    assert all(json.loads(json.dumps(report.record())) == report.record() for report in reports)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_display_shows_phase_bound_and_sample(finished, terminal):
+    run, _, reports = finished
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=120)
+    with Display(console, run.codec, 4.5, minutes=3.0).shown() as display:
+        for report in reports:
+            display.update(report)
+    shown = text.getvalue()
+    last = reports[-1]
+    assert ("J_Q" if terminal else "Matrix-learning") in shown
+    assert f"{last.bits:.4f}" in shown
+    assert "4/4" in shown
+    if terminal:
+        assert run.codec.decode(last.sample)[0] in shown
+
+
+def test_a_count_is_shown_where_nobody_watches_too():
+    text = io.StringIO()
+    with counting(Console(file=text), "counting") as advance:
+        advance(1, 10)
+        advance(2, 10)
+    assert text.getvalue() == "counting: 1 of 10\n"
