@@ -29,7 +29,8 @@ def main(seeds: int) -> None:
             recipe = recipes.override(
                 recipes.pydocs(),
                 ["source=markov", f"length={LENGTH}", "cycles=1", f"score_steps={STEPS[-1]}", "tied=false",
-                 f"seed={seed}", "width=64", "blocks=2", "dropout=0", "learning_rate=2e-3", "evaluate_every=250", *settings],
+                 f"seed={seed}", "width=64", "blocks=2", "dropout=0", "learning_rate=2e-3", "evaluate_every=250",
+                 *settings],
             )  # fmt: skip
             bridge = recipe.build(language)
             for report in train(bridge, language, recipe.training):
