@@ -3,6 +3,10 @@
 from dmb.recipes.base import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.training.settings import Settings
 
+# J_Q only ever asks for faster clocks. Once it is worth less than this, in bits a token, there is nothing left to gain,
+# and clocks that run faster still push the times at which there is something to learn into a corner of [0, 1].
+ENOUGH = 2e-3
+
 
 def digits() -> Recipe:
     """Scikit-learn's 8×8 digits, 17 grey levels: two minutes on two cores."""
@@ -12,8 +16,8 @@ def digits() -> Recipe:
         process=ProcessChoice(order="natural"),
         network=NetworkChoice(network="mlp", width=256, blocks=3, dropout=0.3),
         training=Settings(
-            cycles=2, score_steps=750, matrix_steps=50, learning_rate=2e-3, weight_decay=1.0, decay="cosine",
-            evaluate_every=150, log_every=25,
+            cycles=2, score_steps=750, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, weight_decay=1.0,
+            decay="cosine", evaluate_every=150, log_every=25,
         ),
     )  # fmt: skip
 
@@ -26,7 +30,8 @@ def table() -> Recipe:
         process=ProcessChoice(),
         network=NetworkChoice(network="mlp", width=128, blocks=2, dropout=0.1),
         training=Settings(
-            cycles=2, score_steps=1000, matrix_steps=50, learning_rate=2e-3, decay="cosine", evaluate_every=250,
+            cycles=2, score_steps=1000, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, decay="cosine",
+            evaluate_every=250,
         ),
     )  # fmt: skip
 
@@ -39,8 +44,8 @@ def pydocs() -> Recipe:
         process=ProcessChoice(order="descending", floor=0.0, tied=True),
         network=NetworkChoice(),
         training=Settings(
-            cycles=2, score_steps=2000, matrix_steps=50, batch_size=64, decay="cosine", evaluate_every=500,
-            evaluate_sequences=1024,
+            cycles=2, score_steps=2000, matrix_steps=50, matrix_tolerance=ENOUGH, batch_size=64, decay="cosine",
+            evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip
 
@@ -53,8 +58,8 @@ def text8() -> Recipe:
         process=ProcessChoice(order="descending", floor=0.0, tied=True),
         network=NetworkChoice(blocks=4, width=128, heads=4, dropout=0.0),
         training=Settings(
-            cycles=2, score_steps=4000, matrix_steps=50, batch_size=32, decay="cosine", warmup=200,
-            evaluate_every=500, evaluate_sequences=1024,
+            cycles=2, score_steps=4000, matrix_steps=50, matrix_tolerance=ENOUGH, batch_size=32, decay="cosine",
+            warmup=200, evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip
 
