@@ -52,6 +52,20 @@ def test_a_line_that_a_kill_cut_short_is_left_out_and_made_again(finished, tmp_p
     assert copy.metrics() == run.metrics()[:3]
 
 
+def test_only_one_process_trains_in_a_folder(finished):
+    run, _, _ = finished
+    with run.locked(), pytest.raises(ValueError, match="another process"), Run.open(run.path).locked():
+        pass
+
+
+def test_a_kill_while_the_folder_is_made_leaves_nothing_at_its_place(finished, tmp_path, monkeypatch):
+    run, _, _ = finished
+    monkeypatch.setattr(Run, "_write_config", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        Run.create(tmp_path / "new", run.recipe, run.data())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_is_no_run_is_refused(tmp_path):
     for content in ("", "[1, 2]", '{"format": 1}', '{"format": 1, "recipe": {}}'):
         (tmp_path / "run.json").write_text(content)

@@ -1,31 +1,30 @@
 """The command line. Every command explains itself with `--help`."""
 
 import json
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, repeat
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 import tyro
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from dmb import data, recipes, training
-from dmb.display import Display, counting
+from dmb import data, recipes
+from dmb.display import counting
 from dmb.evaluation import likelihood
 from dmb.heads import MeanHead
 from dmb.numerics import seeded
 from dmb.recipes import Recipe
 from dmb.reports import write_report
 from dmb.runs import Run
-from dmb.training.engine import Precision, Strategy
+from dmb.session import session
+from dmb.training.engine import Accelerator, Precision, Strategy, device
 from dmb.version import __version__
+
+AT_ONCE = 64  # samples that are drawn together
 
 notes = Console(stderr=True)  # everything but results, so that results can be piped
 
@@ -48,6 +47,8 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(error, 2)
     except FloatingPointError as error:
         _fail(error, 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
     else:
         sys.exit(code)
 
@@ -61,7 +62,7 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
     """
     recipe = recipes.override(recipes.digits(), [f"seed={seed}"])
     path = out or _new_folder(recipe)
-    code = _train(recipe, path, False, training.engine())
+    code = session(recipe, path, resume=False, console=notes)
     if code:
         return code
     evaluate(path)
@@ -92,7 +93,7 @@ def train(
     resume: bool = False,
     set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
     show: bool = False,
-    accelerator: str = "auto",
+    accelerator: Accelerator = "auto",
     devices: int = 1,
     nodes: int = 1,
     strategy: Strategy = "auto",
@@ -114,7 +115,7 @@ def train(
         resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
         set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.
         show: print every setting with its value, and do nothing.
-        accelerator: cpu, cuda, mps, or the best there is.
+        accelerator: cpu or cuda; auto takes a GPU if there is one.
         devices: processes on each machine.
         nodes: machines, under torchrun or SLURM.
         strategy: ddp copies the network to every process, fsdp shares it out among them.
@@ -129,8 +130,6 @@ def train(
         if chosen.name != recipe:
             raise ValueError(f"{out} is a run of the recipe {chosen.name}, not of {recipe}")
     if data is not None:
-        if going_on:
-            raise ValueError("--data cannot change in the middle of a run")
         source = str(Path(data).resolve()) if Path(data).exists() else data
         chosen = replace(chosen, data=replace(chosen.data, source=source))
     chosen = recipes.override(chosen, set)
@@ -138,11 +137,10 @@ def train(
         for name, value in recipes.settings_of(chosen).items():
             print(f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}")
         return 0
-    fabric = training.engine(
-        accelerator=accelerator, devices=devices, nodes=nodes, strategy=strategy, precision=precision
-    )
-    path = Path(fabric.broadcast(str(out or _new_folder(chosen))))  # the clock may tell each process another name
-    return _train(chosen, path, going_on, fabric)
+    return session(
+        chosen, out or _new_folder(chosen), resume=going_on, console=notes,
+        accelerator=accelerator, devices=devices, nodes=nodes, strategy=strategy, precision=precision,
+    )  # fmt: skip
 
 
 def evaluate(
@@ -153,6 +151,7 @@ def evaluate(
     samples: int = 1,
     batch_size: int = 128,
     seed: int = 0,
+    accelerator: Accelerator = "auto",
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
     """Bound the bits a token that a run's model needs for data it has not seen, with the standard error.
@@ -160,19 +159,20 @@ def evaluate(
     Args:
         run: the run folder.
         split: which part of the data.
-        data: evaluate on another file, read with the run's own alphabet.
+        data: evaluate on that split of another file, read with the run's own alphabet.
         sequences: look at so many, spread evenly, instead of all.
         samples: network calls a sequence.
         batch_size: sequences a network call.
         seed: of times and noise.
+        accelerator: cpu or cuda; auto takes a GPU if there is one.
         json_: print JSON.
     """
     folder = Run.open(run)
-    bridge = folder.bridge()
+    bridge = folder.bridge(device(accelerator))
     with counting(notes, f"evaluating on {split}") as progress:
         result = likelihood(
-            bridge, folder.data(data), split, sequences=sequences, samples=samples, batch_size=batch_size, seed=seed,
-            progress=progress,
+            bridge, folder.data(data), split, marginals=folder.summary()["marginals"], sequences=sequences,
+            samples=samples, batch_size=batch_size, seed=seed, progress=progress,
         )  # fmt: skip
     if data is None:
         folder.add_evaluation(result)
@@ -193,6 +193,7 @@ def sample(
     top_p: float = 1.0,
     seed: int = 0,
     out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    accelerator: Accelerator = "auto",
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
     """Draw samples from a run's model, or fill in the blanks of a template.
@@ -213,23 +214,25 @@ def sample(
         top_p: draw from the nucleus of this mass only.
         seed: of everything random.
         out: write to a file in the data's own format (.txt, .csv, .parquet, .npy, .png) instead of printing.
+        accelerator: cpu or cuda; auto takes a GPU if there is one.
         json_: print JSON: tokens, and text as read.
     """
     folder = Run.open(run)
-    bridge = folder.bridge()
+    bridge = folder.bridge(device(accelerator))
     if n < 1:
         raise ValueError(f"-n must be at least 1, got {n}")
     known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
     parts = []
     with counting(notes, "sampling") as progress:
         generator = seeded(seed, "samples", device=bridge.device)
-        for size in torch.full((n,), 1).split(64):
+        for first in range(0, n, AT_ONCE):
+            size = min(AT_ONCE, n - first)
             parts.append(
                 bridge.sample(
-                    len(size),
+                    size,
                     steps=steps,
                     sampler=sampler or ("ancestral" if isinstance(bridge.head, MeanHead) else "tweedie"),
-                    label=None if label is None else torch.full((len(size),), label, device=bridge.device),
+                    label=None if label is None else torch.full((size,), label, device=bridge.device),
                     guidance=guidance,
                     temperature=temperature,
                     top_p=top_p,
@@ -237,7 +240,7 @@ def sample(
                     generator=generator,
                 ).cpu()
             )
-            progress(sum(map(len, parts)), n)
+            progress(first + size, n)
     tokens = torch.cat(parts)
     if out is not None:
         folder.codec.write(out, tokens)
@@ -262,66 +265,11 @@ def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) 
     return 0
 
 
-def _train(recipe: Recipe, path: Path, going_on: bool, fabric: Any) -> int:
-    """Train in the folder `path`; 0, or 128 plus the number of the signal that stopped it."""
-    chief = fabric.is_global_zero
-    if not chief:
-        fabric.barrier()  # let the first process fill the caches and make the folder
-    dataset = data.load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
-    bridge = recipe.build(dataset)
-    if chief:
-        run = Run.open(path) if going_on else Run.create(path, recipe, dataset)
-        run.change(recipe)
-        fabric.barrier()
-    settings = recipe.training
-    if chief:
-        count = sum(parameter.numel() for parameter in bridge.network.parameters())
-        notes.print(
-            f"{'going on with' if going_on else 'training'} {path}: {dataset.name}, {dataset.num_positions} positions, "
-            f"{dataset.num_states} states, {count:,} parameters, {settings.cycles} cycles of {settings.matrix_steps} + "
-            f"{settings.score_steps} steps", highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    display = Display(notes, dataset.codec, dataset.unigram_bits(dataset.validation), settings.minutes)
-    with _signals() as caught, display.shown():
-        reports = training.train(
-            bridge, dataset, settings, fabric=fabric, folder=path, resume=going_on, stop=lambda: bool(caught)
-        )
-        for first, report in zip(chain([True], repeat(False)), reports, strict=False):
-            if chief:
-                if first and going_on:
-                    run.rewind(report.index)
-                run.log(report)
-                display.update(report)
-    if chief and caught:
-        notes.print(
-            f"stopped at a checkpoint; go on with: dmb train {recipe.name} --out {path} --resume", highlight=False,
-            soft_wrap=True,
-        )  # fmt: skip
-    return 128 + caught[0] if caught else 0
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """While the block runs, a first SIGINT or SIGTERM is noted in the list; a second Ctrl-C acts as ever."""
-    caught: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        caught.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _new_folder(recipe: Recipe) -> Path:
     return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _fail(error: Exception, code: int) -> None:
+def _fail(error: object, code: int) -> None:
     print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(code)
 

@@ -3,6 +3,7 @@
 run.json            version, recipe with every setting, how tokens become data again
 config.json         the model's description      \\ written by `Bridge.save_pretrained`:
 model.safetensors   averaged weights, best so far / load them with `Bridge.from_pretrained(folder)`
+README.md           a model card for the Hugging Face Hub, written with them
 metrics.jsonl       one report a line; the same in TensorBoard's format under tensorboard/
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
@@ -13,7 +14,10 @@ report.html         what `dmb report` makes of all this
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,11 @@ from dmb.files import written_whole
 from dmb.recipes import Recipe
 from dmb.training import Report
 from dmb.version import __version__
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 EXAMPLES = 64
@@ -51,27 +60,35 @@ class Run:
     @classmethod
     def create(cls, path: Path, recipe: Recipe, data: DataSet) -> "Run":
         """A new folder for a run of `recipe` on `data`; never over an old one."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
+        cls.refuse_existing(path)
         about = {
             "version": __version__,
             "created": time.strftime("%Y-%m-%d %H:%M"),
             "unigram_bits": {name: data.unigram_bits(split) for name, split in data.splits().items()},
         }
-        run = cls(path, recipe, data.codec, about)
+        # made beside its place and then moved there: a kill leaves no half of a folder that could not be resumed
+        part = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            (path / "samples").mkdir()
+            (part / "samples").mkdir(parents=True)
             marginals = data.marginals()
             if marginals.stride(0) == 0:  # one row that all positions share
                 marginals = marginals[:1]
             examples = data.validation[data.validation.spread(EXAMPLES)]
-            with written_whole(path / "data.safetensors") as part:
-                save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
-            run._write_config()
+            with written_whole(part / "data.safetensors") as file:
+                save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, file)
+            cls(part, recipe, data.codec, about)._write_config()
+            os.replace(part, path)
         except OSError as error:
             raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
-        return run
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        return cls(path, recipe, data.codec, about)
+
+    @staticmethod
+    def refuse_existing(path: Path) -> None:
+        """A ValueError if there is something at `path` already."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
 
     @classmethod
     def open(cls, path: Path) -> "Run":
@@ -104,16 +121,27 @@ class Run:
         with written_whole(self.path / "run.json") as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """While the block runs, or this process lives, no other trains in this folder."""
+        with (self.path / ".lock").open("w") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    raise ValueError(f"another process is training in {self.path}") from error
+            yield
+
     def change(self, recipe: Recipe) -> None:
         """Go on with other settings from here."""
         self.recipe = recipe
         self._write_config()
 
-    def bridge(self) -> Bridge:
+    def bridge(self, device: str = "cpu") -> Bridge:
         """The best model so far."""
         if not (self.path / WEIGHTS).is_file():
             raise ValueError(f"{self.path} has no model yet: it is saved at the first evaluation")
-        return Bridge.from_pretrained(self.path)
+        return Bridge.from_pretrained(self.path, map_location=device)
 
     def data(self, source: str | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was."""
@@ -151,6 +179,8 @@ class Run:
         from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
 
         record = report.record()
+        if self._tensorboard is None and len(self.metrics()) > report.index:
+            self.rewind(report.index)
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         if self._tensorboard is None:

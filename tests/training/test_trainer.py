@@ -147,7 +147,14 @@ def test_score_learning_leaves_the_rates_alone(data):
 
 
 def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
-    options = {"score_steps": 250, "learning_rate": 1e-2, "batch_size": 64, "chains": 512, "evaluate_every": 250}
+    options = {
+        "score_steps": 300,
+        "learning_rate": 1e-2,
+        "batch_size": 64,
+        "chains": 1024,
+        "evaluate_every": 300,
+        "chain_steps": 24,
+    }
     learner = Learner(make(data, dropout=0.0), Settings(start="random"), engine(accelerator="cpu"))
     truth = data.marginals()
     assert (learner.process.p_0 - truth).abs().sum(-1).mean() > 0.2

@@ -83,14 +83,15 @@ class DataSet:
         """
         return self._marginals(pseudo_count).float().expand(self.num_positions, -1)
 
-    def unigram_bits(self, split: Split) -> float:
-        """Cross-entropy in bits a token of `split` under `marginals()`: the baseline that every model must beat.
+    def unigram_bits(self, split: Split, marginals: Float[Tensor, "d n"] | None = None) -> float:
+        """Cross-entropy in bits a token of `split` under the marginals: the baseline that every model must beat.
 
-        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted.
+        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted. `μ` is `marginals()`, unless given.
         """
         if split.num_states != self.num_states:
             raise ValueError(f"split must have {self.num_states} states, got {split.num_states}")
-        counts, mu = split.counts().double(), self._marginals(1.0)
+        counts = split.counts().double()
+        mu = self._marginals(1.0) if marginals is None else marginals[: len(counts)].double()
         if len(mu) not in (1, len(counts)):
             raise ValueError(f"split must have {len(mu)} positions, got {split.num_positions}")
         return float(-torch.special.xlogy(counts, mu).sum() / counts.sum() / math.log(2))

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jaxtyping import Float
+from torch import Tensor
+
 from dmb.bridge import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
@@ -38,6 +41,7 @@ def likelihood(
     data: DataSet,
     split: str = "test",
     *,
+    marginals: Float[Tensor, "d n"] | None = None,
     sequences: int | None = None,
     samples: int = 1,
     batch_size: int = 128,
@@ -48,8 +52,9 @@ def likelihood(
 
     Args:
         bridge: the model.
-        data: the data it was trained on, for the split and the baseline.
+        data: where to find the split.
         split: `train`, `validation` or `test`.
+        marginals: of the data it was trained on, for the baseline; those of `data.train`, unless given.
         sequences: how many to look at; all, unless given.
         samples: network calls a sequence.
         batch_size: sequences a network call.
@@ -85,7 +90,7 @@ def likelihood(
         stderr=bound.stderr,
         score_bits=bound.score_bits,
         prior_bits=bound.prior_bits,
-        unigram_bits=data.unigram_bits(part),
+        unigram_bits=data.unigram_bits(part, marginals),
         sequences=len(chosen),
         of_sequences=len(part),
         tokens=len(chosen) * data.num_positions,

@@ -3,19 +3,21 @@
 import warnings
 from typing import Literal
 
+import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
+Accelerator = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 
 def engine(
     *,
-    accelerator: str = "auto",
+    accelerator: Accelerator = "auto",
     devices: int = 1,
     nodes: int = 1,
     strategy: Strategy = "auto",
@@ -24,7 +26,7 @@ def engine(
     """A launched engine. Under `torchrun` or SLURM it joins the processes there are; else it starts them itself.
 
     Args:
-        accelerator: `cpu`, `cuda`, `mps`, or the best there is.
+        accelerator: `cpu` or `cuda`; `auto` takes a GPU if there is one. (Times are float64, which `mps` has not.)
         devices: processes on each machine.
         nodes: machines.
         strategy: `ddp` copies the network to every process, `fsdp` shares it out among them; `auto` is `ddp` for more
@@ -38,9 +40,18 @@ def engine(
         chosen = ModelParallelStrategy(_shard, data_parallel_size=devices * nodes, tensor_parallel_size=1)
         # our losses never write into the network's output, which is what it warns of
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=chosen, precision=precision)
+    fabric = Fabric(
+        accelerator=device(accelerator), devices=devices, num_nodes=nodes, strategy=chosen, precision=precision
+    )
     fabric.launch()
     return fabric
+
+
+def device(accelerator: Accelerator = "auto") -> str:
+    """`cuda` or `cpu`."""
+    if accelerator == "cuda" and not torch.cuda.is_available():
+        raise ValueError("accelerator must be cpu: no GPU was found")
+    return "cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda"
 
 
 def averaged(fabric: Fabric, value: Tensor) -> Tensor:

@@ -54,8 +54,6 @@ class Learner:
         self.settings, self.fabric, self.progress = settings, fabric, Progress()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
-        for parameter in self.network.parameters():
-            parameter.requires_grad_(True)
         given = getattr(self.network, "given", None)
         if given is not None:  # a parameter that no loss reaches would keep several processes waiting for its gradient
             given.requires_grad_(settings.infill > 0)

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from dmb.data.base import Split
@@ -23,6 +25,20 @@ class ScoreStep(NamedTuple):
     loss_bits: float
     """J_score on its batch, bits a token."""
     gradient_norm: float
+
+
+class _Noisy(NamedTuple):
+    """Data, noisy copies of them, and what else the network is told."""
+
+    x_t: Int[Tensor, "b d"]
+    x_0: Int[Tensor, "b d"]
+    t: Float[Tensor, " b"]
+    label: Int[Tensor, " b"] | None
+    given: Bool[Tensor, "b d"] | None
+
+    def at(self, rows: Int[Tensor, " p"]) -> "_Noisy":
+        label, given = (None if each is None else each[rows] for each in (self.label, self.given))
+        return _Noisy(self.x_t[rows], self.x_0[rows], self.t[rows], label, given)
 
 
 def matrix_phase(learner: Learner) -> Iterator[float]:
@@ -56,6 +72,8 @@ def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
     more accumulated parts, learns the same.
     """
     settings, progress = learner.settings, learner.progress
+    if progress.phase_step == 0:
+        progress.running_bits = None  # what the cycle before has reached says nothing about this one
     while progress.phase_step < settings.score_steps and not _below(progress.running_bits, settings.score_tolerance):
         step = score_step(learner, data)
         progress.step += 1
@@ -68,39 +86,22 @@ def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
 def score_step(learner: Learner, data: Split) -> ScoreStep:
     """One step on the batch of this step: each process takes its rows of it, in `accumulate` parts."""
     settings, progress, fabric = learner.settings, learner.progress, learner.fabric
-    device = fabric.device
     batch = data.batch(settings.batch_size, step=progress.step, seed=settings.seed)
-    x_0 = learner.model.data("x_0", batch.x_0.to(device))
-    label = None if batch.label is None or not learner.network.num_classes else batch.label.to(device)
-    generator = seeded(settings.seed, "noise", progress.step, device=device)
+    x_0 = learner.model.data("x_0", batch.x_0.to(fabric.device))
+    label = batch.label.to(fabric.device) if batch.label is not None and learner.network.num_classes else None
+    generator = seeded(settings.seed, "noise", progress.step, device=fabric.device)
     given = _given(x_0, settings.infill, generator)
     x_t, t = noisy_copies(learner.process, x_0, given=given, generator=generator)
-    torch.manual_seed(seed_of(settings.seed, "dropout", progress.step, fabric.global_rank))
+    noisy = _Noisy(x_t, x_0, t, label, given)
 
     learner.set_rates()
-    learner.average.module.eval()
-    learner.network.train()
-    parts = list(
-        torch.arange(len(x_0), device=device).chunk(fabric.world_size)[fabric.global_rank].chunk(settings.accumulate)
-    )
-    losses = []
-    with learner.process.fixed():
-        for index, rows in enumerate(parts):
-            last = index == len(parts) - 1
-            with fabric.no_backward_sync(learner.wrapped, enabled=not last):
-                loss = learner.model.integrand(
-                    x_t[rows],
-                    x_0[rows],
-                    t[rows],
-                    None if label is None else label[rows],
-                    None if given is None else given[rows],
-                ).sum(-1)
-                fabric.backward(loss.mean() / len(parts) / learner.model.num_positions)
-            losses.append(loss.detach())
-    value = torch.cat(losses)
-    mean = averaged(fabric, value.mean()).item()
+    mine = torch.arange(len(x_0), device=fabric.device).chunk(fabric.world_size)[fabric.global_rank]
+    with _dropout_seed(settings.seed, progress.step, fabric), learner.process.fixed():
+        losses = [_backward(learner, noisy.at(rows), last) for rows, last in _parts(mine, settings.accumulate)]
+    loss = torch.cat(losses)
+    mean = averaged(fabric, loss.mean()).item()
     if not math.isfinite(mean):
-        _stop_at(learner, value, t[torch.cat(parts)])
+        _stop_at(learner, loss, t[mine])
     norm = fabric.clip_gradients(
         learner.wrapped, learner.score_optimiser, max_norm=settings.clip or math.inf, error_if_nonfinite=False
     )
@@ -109,6 +110,30 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
     learner.score_optimiser.zero_grad()
     learner.average.update_parameters(learner.network)
     return ScoreStep(learner.bits(mean), norm.item())
+
+
+def _parts(rows: Int[Tensor, " b"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
+    """`rows` in `count` parts, each with whether it is the last."""
+    for index, part in enumerate(rows.chunk(count)):
+        yield part, index == count - 1
+
+
+def _backward(learner: Learner, part: _Noisy, last: bool) -> Float[Tensor, " p"]:
+    """Add the gradient of a part's share of the mean loss a token; processes talk once, after the last part."""
+    learner.network.train()
+    with learner.fabric.no_backward_sync(learner.wrapped, enabled=not last):
+        loss = learner.model.integrand(*part).sum(-1)
+        learner.fabric.backward(loss.mean() / learner.settings.accumulate / learner.model.num_positions)
+    return loss.detach()
+
+
+@contextmanager
+def _dropout_seed(seed: int, step: int, fabric: Fabric) -> Iterator[None]:
+    """Dropout draws from torch's global generators: seed them for this step, and give them back as they were."""
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed_of(seed, "dropout", step, fabric.global_rank))
+        yield
 
 
 def _given(x_0: Tensor, share: float, generator: torch.Generator) -> Bool[Tensor, "b d"] | None:

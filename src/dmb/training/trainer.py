@@ -17,7 +17,7 @@ from dmb.heads import MeanHead
 from dmb.losses import Bound
 from dmb.numerics import seeded
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.engine import averaged, gathered
+from dmb.training.engine import averaged, engine, gathered
 from dmb.training.learner import Learner, Progress
 from dmb.training.phases import matrix_phase, score_phase
 from dmb.training.settings import Settings, settings_from
@@ -58,7 +58,7 @@ class Report:
 
     @property
     def bits(self) -> float:
-        """The bound: on validation data if this report has one, else on training batches."""
+        """The bound on validation data if this report has one; else what is known: `J_Q`, and the training loss."""
         if self.validation is not None:
             return self.validation.bits_per_token
         return self.prior_bits + (self.score_bits or 0.0)
@@ -92,7 +92,8 @@ def train(
 ) -> Iterator[Report]:
     """Run Algorithm 1, yielding reports; the caller owns progress and logging.
 
-    After every report `bridge` holds the averaged weights that have done best on validation data so far.
+    From the first evaluation on, `bridge` holds the averaged weights that have done best on validation data so far;
+    training itself works on copies.
 
     Args:
         bridge: what to train.
@@ -117,7 +118,7 @@ def train(
     settings = settings or settings_from(options)
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
-    fabric = fabric or Fabric(accelerator="auto", devices=1)
+    fabric = fabric or engine()
     share = fabric.world_size * settings.accumulate
     if settings.batch_size % share:
         raise ValueError(
@@ -144,6 +145,8 @@ class _Trainer:
         newest = checkpoints.newest() if checkpoints is not None and resume else None
         if newest is not None:
             self.learner.restore(newest)
+            if settings.minutes is not None and self.progress.seconds >= 60 * settings.minutes:
+                raise ValueError(f"the run has used up its {settings.minutes:g} minutes; give it more")
             if self.progress.best_step is not None and checkpoints is not None:
                 best = Bridge.from_pretrained(checkpoints.folder.parent)
                 bridge.process.set_marginals(best.process.p_0)
