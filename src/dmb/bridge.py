@@ -34,7 +34,7 @@ class Bridge(ReverseModel, ModelHubMixin):
     Args:
         process: the forward process, with its estimate `p_0` of the data's marginals.
         network: a network of the same size.
-        head: `mean` (the default), `score` (as published), or a `Head` with options of its own.
+        head: `mean` (the default), `score` or `unscaled_score` (as published), or a `Head` with options of its own.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")

@@ -1,5 +1,8 @@
 """The learned reverse direction: a process, a network, and a head that says what the network's outputs mean."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -9,7 +12,11 @@ from dmb.heads import Head, MeanHead, ScoreHead
 from dmb.networks.base import Network
 from dmb.processes.base import ForwardProcess, Time
 
-HEADS: dict[str, type[Head]] = {"mean": MeanHead, "score": ScoreHead}
+HEADS: dict[str, Callable[[], Head]] = {
+    "mean": MeanHead,
+    "score": ScoreHead,
+    "unscaled_score": partial(ScoreHead, scaled=False),
+}
 
 
 class ReverseModel(nn.Module):
@@ -19,7 +26,7 @@ class ReverseModel(nn.Module):
         process: the forward process.
         network: a network of the same size.
         head: `mean` (outputs are logits of the clean token; the default), `score` (outputs are log scores, as
-            published), or a `Head` with options of its own.
+            published, scaled as SEDD does), `unscaled_score` (as printed), or a `Head` with options of its own.
     """
 
     def __init__(self, process: ForwardProcess, network: Network, head: str | Head = "mean"):

@@ -106,7 +106,7 @@ class Recipe:
     data: DataChoice
     process: ProcessChoice
     network: NetworkChoice
-    head: Literal["mean", "score"] = "mean"
+    head: Literal["mean", "score", "unscaled_score"] = "mean"
     training: Settings
 
     def build(self, data: DataSet) -> Bridge:
