@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 
@@ -46,10 +47,14 @@ def test_a_line_that_a_kill_cut_short_is_left_out_and_made_again(finished, tmp_p
     run, _, reports = finished
     lines = (run.path / "metrics.jsonl").read_text()
     copy = Run(tmp_path, run.recipe, run.codec, run.about)
+    (tmp_path / "samples").mkdir()
     (tmp_path / "metrics.jsonl").write_text(lines[:-20])
     assert len(copy.metrics()) == len(reports) - 1
-    copy.rewind(3)
-    assert copy.metrics() == run.metrics()[:3]
+    copy.log(reports[-1])  # as a resumed run does
+    assert copy.metrics() == run.metrics()
+    again = Run(tmp_path, run.recipe, run.codec, run.about)
+    again.log(reports[3])
+    assert again.metrics() == run.metrics()[:4]
 
 
 def test_only_one_process_trains_in_a_folder(finished):
@@ -58,12 +63,16 @@ def test_only_one_process_trains_in_a_folder(finished):
         pass
 
 
-def test_a_kill_while_the_folder_is_made_leaves_nothing_at_its_place(finished, tmp_path, monkeypatch):
+def test_a_kill_while_the_folder_is_made_does_not_block_it(finished, tmp_path, monkeypatch):
     run, _, _ = finished
-    monkeypatch.setattr(Run, "_write_config", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        Run.create(tmp_path / "new", run.recipe, run.data())
-    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_write_config", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            Run.create(tmp_path / "new", run.recipe, run.data())
+    with pytest.raises(ValueError, match="not a run folder"):
+        Run.open(tmp_path / "new")
+    Run.create(tmp_path / "new", run.recipe, run.data())
+    assert Run.open(tmp_path / "new").recipe == run.recipe
 
 
 def test_a_file_that_is_no_run_is_refused(tmp_path):
@@ -102,3 +111,12 @@ def test_a_count_is_shown_where_nobody_watches_too():
         advance(1, 10)
         advance(2, 10)
     assert text.getvalue() == "counting: 1 of 10\n"
+
+
+def test_samples_may_hold_what_a_terminal_takes_for_markup(finished):
+    _, _, reports = finished
+    codec = dmb.data.Characters("[]/\\x" + "".join(chr(ord("a") + i) for i in range(22)))
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with Display(console, codec, 4.5).shown() as display:
+        display.update(dataclasses.replace(reports[-1], sample=torch.tensor([[3, 0, 2, 4, 1]])))
+    assert "\\[/x]" in console.file.getvalue()

@@ -21,7 +21,7 @@ from dmb.losses import Bound
 from dmb.networks.base import Network
 from dmb.processes.base import ForwardProcess
 from dmb.reverse import ReverseModel
-from dmb.samplers import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
+from dmb.samplers import SAMPLERS, Denoiser, default_sampler, draw_prior, estimate_marginals, time_grid
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -81,7 +81,7 @@ class Bridge(ReverseModel, ModelHubMixin):
         count: int | None = None,
         *,
         steps: int | None = None,
-        sampler: str = "ancestral",
+        sampler: str | None = None,
         grid: str | Float[Tensor, " k"] = "canonical",
         label: Int[Tensor, " b"] | None = None,
         guidance: float = 1.0,
@@ -99,8 +99,8 @@ class Bridge(ReverseModel, ModelHubMixin):
             count: how many; that of the template or of the labels, unless given.
             steps: network calls; 64 unless given. `first_hitting` calls the network when something moves, and with
                 `steps` also at that many times in between.
-            sampler: `ancestral` (exact for any step), `first_hitting`, `tweedie` or `euler` (as published). With the
-                score head, `tweedie` or `euler`.
+            sampler: `ancestral` (exact for any step; the default), `first_hitting`, `tweedie` or `euler` (as
+                published). With a score head `tweedie`, the default then, or `euler`.
             grid: see `dmb.samplers.time_grid`.
             label: class of each sequence.
             guidance: classifier-free guidance; 1 is none.
@@ -110,7 +110,7 @@ class Bridge(ReverseModel, ModelHubMixin):
             frozen: which tokens of the template to keep, instead of marking the others by -1.
             generator: source of all randomness.
         """
-        checks.choice("sampler", sampler, tuple(SAMPLERS))
+        sampler = checks.choice("sampler", sampler or default_sampler(self), tuple(SAMPLERS))
         template, given = self._template(template, frozen)
         if count is None:
             count = len(label) if label is not None else len(template) if template is not None else 1

@@ -1,6 +1,6 @@
 """The command line. Every command explains itself with `--help`."""
 
-import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -13,9 +13,10 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from dmb import data, recipes
+from dmb.data import BUILT_IN
 from dmb.display import counting
 from dmb.evaluation import likelihood
-from dmb.heads import MeanHead
+from dmb.files import to_json
 from dmb.numerics import seeded
 from dmb.recipes import Recipe
 from dmb.reports import write_report
@@ -31,7 +32,7 @@ notes = Console(stderr=True)  # everything but results, so that results can be p
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; a user's mistake is one line and exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = _sets_joined(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if arguments == ["--version"]:
         print(f"dmb {__version__}")
         return
@@ -130,9 +131,11 @@ def train(
         if chosen.name != recipe:
             raise ValueError(f"{out} is a run of the recipe {chosen.name}, not of {recipe}")
     if data is not None:
-        source = str(Path(data).resolve()) if Path(data).exists() else data
-        chosen = replace(chosen, data=replace(chosen.data, source=source))
+        chosen = replace(chosen, data=replace(chosen.data, source=data))
     chosen = recipes.override(chosen, set)
+    source = chosen.data.source
+    if source not in BUILT_IN and Path(source).exists():  # the run is to find it from any folder
+        chosen = replace(chosen, data=replace(chosen.data, source=str(Path(source).resolve())))
     if show:
         for name, value in recipes.settings_of(chosen).items():
             print(f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}")
@@ -176,7 +179,7 @@ def evaluate(
         )  # fmt: skip
     if data is None:
         folder.add_evaluation(result)
-    print(json.dumps(vars(result)) if json_ else result)
+    print(to_json(vars(result)) if json_ else result)
     return 0
 
 
@@ -221,6 +224,10 @@ def sample(
     bridge = folder.bridge(device(accelerator))
     if n < 1:
         raise ValueError(f"-n must be at least 1, got {n}")
+    if out is not None:
+        folder.codec.check_path(out)
+        if json_:
+            raise ValueError("--json prints, --out writes: choose one")
     known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
     parts = []
     with counting(notes, "sampling") as progress:
@@ -231,7 +238,7 @@ def sample(
                 bridge.sample(
                     size,
                     steps=steps,
-                    sampler=sampler or ("ancestral" if isinstance(bridge.head, MeanHead) else "tweedie"),
+                    sampler=sampler,
                     label=None if label is None else torch.full((size,), label, device=bridge.device),
                     guidance=guidance,
                     temperature=temperature,
@@ -244,9 +251,9 @@ def sample(
     tokens = torch.cat(parts)
     if out is not None:
         folder.codec.write(out, tokens)
-        notes.print(f"{n} samples in {out}", highlight=False)
+        print(out)
     elif json_:
-        print(json.dumps({"tokens": tokens.tolist(), "text": folder.codec.decode(tokens)}, ensure_ascii=False))
+        print(to_json({"tokens": tokens.tolist(), "text": folder.codec.decode(tokens)}))
     else:
         print("\n\n".join(folder.codec.decode(tokens)))
     return 0
@@ -265,12 +272,29 @@ def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) 
     return 0
 
 
+def _sets_joined(arguments: list[str]) -> list[str]:
+    """Several `--set` as one, which is all that the parser takes.
+
+    >>> _sets_joined(["train", "digits", "--set", "a=1", "--show", "--set", "b=2", "c=3"])
+    ['train', 'digits', '--show', '--set', 'a=1', 'b=2', 'c=3']
+    """
+    others: list[str] = []
+    assignments: list[str] = []
+    taking = False
+    for argument in arguments:
+        taking = argument == "--set" or (taking and not argument.startswith("--"))
+        if argument != "--set":
+            (assignments if taking else others).append(argument)
+    return [*others, "--set", *assignments] if assignments or "--set" in arguments else others
+
+
 def _new_folder(recipe: Recipe) -> Path:
     return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _fail(error: object, code: int) -> None:
-    print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes one is enough to say it
+        print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from dmb.data import Codec
 from dmb.training import Report
@@ -59,10 +60,13 @@ class Display:
         if report.score_bits is None:
             return f"{head}  J_Q {report.prior_bits:.5f} bits a token"
         speed = f"{report.tokens_per_second or 0:,.0f} tokens/s"
-        return f"{head}  loss {report.bits:.4f}  {speed}  {duration(self._left(report))} left"
+        return f"{head}  loss {report.bits:.4f}  {speed}  {self._left(report)}"
 
-    def _left(self, report: Report) -> float:
-        """Seconds to go at the pace so far."""
+    def _left(self, report: Report) -> str:
+        """Time to go at the pace so far, if there is one."""
+        return f"{duration(self._seconds_left(report))} left" if report.step else ""
+
+    def _seconds_left(self, report: Report) -> float:
         by_steps = report.seconds / max(1, report.step) * (report.total_steps - report.step)
         return by_steps if self.minutes is None else max(0.0, min(by_steps, 60 * self.minutes - report.seconds))
 
@@ -84,16 +88,15 @@ class Display:
             )  # fmt: skip
             if validation.sample is not None:
                 text = self.codec.decode(validation.sample)[0]
-                parts.append(Panel(_plain(text), title=f"a sample at step {validation.step}", title_align="left"))
+                parts.append(Panel(Text(text), title=f"a sample at step {validation.step}", title_align="left"))
         return Group(*parts)
 
     def _bar(self, report: Report) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
-        left = self._left(report)
-        share = report.seconds / (report.seconds + left) if report.seconds + left > 0 else 0.0
-        bar.add_task(
-            f"step {report.step}/{report.total_steps}, {duration(left)} left", total=1000, completed=round(1000 * share)
-        )
+        left = self._seconds_left(report)
+        share = report.seconds / (report.seconds + left) if report.step else 0.0
+        steps = f"step {report.step}/{report.total_steps}  {self._left(report)}"
+        bar.add_task(steps, total=1000, completed=round(1000 * share))
         return bar
 
 
@@ -128,7 +131,3 @@ def duration(seconds: float) -> str:
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")

@@ -1,10 +1,13 @@
 """Writing files so that a kill at any moment leaves either the old one or the new one, whole."""
 
+import json
+import math
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -33,6 +36,23 @@ def written_whole(path: Path) -> Iterator[Path]:
                 _flush(path.parent, os.O_RDONLY)
     finally:
         part.unlink(missing_ok=True)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON: numbers that are not finite, for which it has no word, become null.
+
+    >>> to_json({"bits": 1.5, "stderr": float("nan")})
+    '{"bits": 1.5, "stderr": null}'
+    """
+    return json.dumps(_speakable(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _speakable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _speakable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_speakable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -14,7 +14,6 @@ report.html         what `dmb report` makes of all this
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from dmb.bridge import WEIGHTS, Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet, load
 from dmb.evaluation import Likelihood
-from dmb.files import written_whole
+from dmb.files import to_json, written_whole
 from dmb.recipes import Recipe
 from dmb.training import Report
 from dmb.version import __version__
@@ -64,30 +63,29 @@ class Run:
         about = {
             "version": __version__,
             "created": time.strftime("%Y-%m-%d %H:%M"),
-            "unigram_bits": {name: data.unigram_bits(split) for name, split in data.splits().items()},
+            "unigram_bits": _baselines(data),
         }
-        # made beside its place and then moved there: a kill leaves no half of a folder that could not be resumed
-        part = path.with_name(f".{path.name}.{os.getpid()}")
+        run = cls(path, recipe, data.codec, about)
         try:
-            (part / "samples").mkdir(parents=True)
+            (path / "samples").mkdir(parents=True, exist_ok=True)
             marginals = data.marginals()
             if marginals.stride(0) == 0:  # one row that all positions share
                 marginals = marginals[:1]
             examples = data.validation[data.validation.spread(EXAMPLES)]
-            with written_whole(part / "data.safetensors") as file:
-                save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, file)
-            cls(part, recipe, data.codec, about)._write_config()
-            os.replace(part, path)
+            with written_whole(path / "data.safetensors") as part:
+                save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
+            run._write_config()  # last: without it the folder is none yet, and can be made again
         except OSError as error:
             raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-        return cls(path, recipe, data.codec, about)
+        return run
 
     @staticmethod
     def refuse_existing(path: Path) -> None:
-        """A ValueError if there is something at `path` already."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        """A ValueError if there is something at `path`, other than what a kill has left of making it."""
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file, not a folder")
+        found = {file.name for file in path.iterdir()} if path.exists() else set()
+        if {name for name in found if not name.startswith(".")} - {"samples", "data.safetensors"}:
             raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
 
     @classmethod
@@ -119,7 +117,7 @@ class Run:
             "codec": self.codec.to_config(),
         }
         with written_whole(self.path / "run.json") as part:
-            part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            part.write_text(to_json(config, indent=2) + "\n", encoding="utf-8")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -144,10 +142,12 @@ class Run:
         return Bridge.from_pretrained(self.path, map_location=device)
 
     def data(self, source: str | None = None) -> DataSet:
-        """The run's data, or another file read the way the run's was."""
+        """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
         choice = self.recipe.data
-        codec = self.codec if source is not None else None
-        return load(source or choice.source, length=choice.length, encoding=choice.encoding, codec=codec)
+        data = load(source or choice.source, length=choice.length, encoding=choice.encoding, codec=self.codec)
+        if source is None and _baselines(data) != self.about["unigram_bits"]:
+            raise ValueError(f"{choice.source} has changed since the run began")
+        return data
 
     def summary(self) -> dict[str, Tensor]:
         """`marginals` of the training data, and `examples` of the validation data."""
@@ -172,17 +172,17 @@ class Run:
         """Forget all but the first `count` reports: a resumed run makes the others again."""
         kept = self.metrics()[:count]
         with written_whole(self.path / "metrics.jsonl") as part:
-            part.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+            part.write_text("".join(to_json(record) + "\n" for record in kept), encoding="utf-8")
 
     def log(self, report: Report) -> None:
         """Add a report to the metrics, and its sample to the samples."""
         from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
 
         record = report.record()
-        if self._tensorboard is None and len(self.metrics()) > report.index:
-            self.rewind(report.index)
+        if self._tensorboard is None and (self.path / "metrics.jsonl").exists():
+            self.rewind(report.index)  # reports that a resumed run makes again, and a line that a kill cut short
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(to_json(record) + "\n")
         if self._tensorboard is None:
             self._tensorboard = SummaryWriter(os.fspath(self.path / "tensorboard"), purge_step=report.step)
         for name, value in record.items():
@@ -209,4 +209,9 @@ class Run:
         """Remember a result, and the step of the model that it belongs to."""
         with written_whole(self.path / "evaluation.json") as part:
             results = self.evaluations() | {result.split: vars(result) | {"step": self.best().get("step")}}
-            part.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+            part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+
+
+def _baselines(data: DataSet) -> dict[str, float]:
+    """What the training data's marginals alone need on each split: also a fingerprint of all the data."""
+    return {name: data.unigram_bits(split) for name, split in data.splits().items()}

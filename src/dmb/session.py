@@ -1,8 +1,8 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
+import shlex
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,51 +30,68 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
     """
     # what can be wrong is found out before there are several processes to say so
     if resume:
-        _refuse_another_model(Run.open(path).recipe, recipe)
+        run = Run.open(path)
+        _refuse_another_model(run.recipe, recipe)
+        data = run.data()
     else:
         Run.refuse_existing(path)
-    data = load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
+        data = load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
     bridge = recipe.build(data)
     fabric = engine(**options)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which is another on each machine
+    chief = fabric.is_global_zero
     with ExitStack() as stack:
-        run, display = None, None
-        if fabric.is_global_zero:
-            run = Run.open(path) if resume else Run.create(path, recipe, data)
-            stack.enter_context(run.locked())
-        caught = stack.enter_context(_signals())
-        reports = train(
-            bridge, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=lambda: bool(caught)
-        )
-        if run is not None:
+        problem = None
+        if chief:
+            try:
+                run = Run.open(path) if resume else Run.create(path, recipe, data)
+                stack.enter_context(run.locked())
+            except ValueError as error:
+                problem = str(error)
+        problem = fabric.broadcast(problem)  # or the others would wait for one that has left
+        if problem is not None:
+            raise ValueError(problem)
+        signals = stack.enter_context(_Signals())
+        reports = train(bridge, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
+        if chief:
             run.change(recipe)
             _announce(console, path, recipe, data, resume)
             baseline = run.about["unigram_bits"]["validation"]
             display = stack.enter_context(Display(console, data.codec, baseline, recipe.training.minutes).shown())
         for report in reports:
-            if run is not None and display is not None:
+            if chief:
                 run.log(report)
                 display.update(report)
-    if run is not None and caught:
-        _say(console, f"stopped at a checkpoint; go on with: dmb train {recipe.name} --out {path} --resume")
-    return 128 + caught[0] if caught else 0
+    number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    if chief and number:
+        again = shlex.join(["dmb", "train", recipe.name, "--out", str(path), "--resume"])
+        _say(console, f"stopped at a checkpoint; go on with: {again}")
+    return 128 + number if number else 0
 
 
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """While the block runs, a first SIGINT or SIGTERM is noted in the list; a second Ctrl-C acts as ever."""
-    caught: list[int] = []
+class _Signals:
+    """While the block runs, SIGINT or SIGTERM only make it say True when it is asked; a second Ctrl-C acts as ever."""
 
-    def note(number: int, _: object) -> None:
-        caught.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    def __init__(self) -> None:
+        self.caught = 0
+        self.heeded = 0
+        """The signal that was told of when asked last; 0 if none."""
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
+    def __call__(self) -> bool:
+        self.heeded = self.caught
+        return self.heeded > 0
+
+    def __enter__(self) -> "_Signals":
+        self._before = {number: signal.signal(number, self._catch) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _catch(self, number: int, _: object) -> None:
+        self.caught = number
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _refuse_another_model(before: Recipe, now: Recipe) -> None:

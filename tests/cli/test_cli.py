@@ -69,6 +69,7 @@ def test_sample_writes_the_datas_own_format(run, tmp_path, capsys):
     assert dmb_("sample", run, "-n", 3, "--steps", 2, "--out", tmp_path / "more.npy") == 0
     images = np.load(tmp_path / "more.npy")
     assert images.shape == (3, 8, 8)
+    assert capsys.readouterr().out == f"{tmp_path / 'more.npy'}\n"
     assert dmb_("sample", run, "-n", 2, "--steps", 2, "--json") == 0
     assert np.array(json.loads(capsys.readouterr().out)["tokens"]).shape == (2, 64)
 
@@ -79,6 +80,46 @@ def test_a_resumed_run_goes_on_with_its_own_settings(run, capsys):
     assert [r["step"] for r in records if r["phase"] == "validation"] == [3, 6, 9, 12]
     assert Run.open(run).recipe.training.cycles == 2
     assert Run.open(run).recipe.training.batch_size == 8
+
+
+def test_settings_may_come_one_by_one(capsys):
+    assert dmb_("train", "digits", "--set", "cycles=7", "--show", "--set", "width=9", "seed=4") == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert {"training.cycles=7", "network.width=9", "training.seed=4"} <= set(shown)
+
+
+@pytest.mark.parametrize("command", ["evaluate run", "train pydocs --out run --resume --set cycles=2", "report run"])
+def test_data_that_have_changed_are_noticed(tmp_path, capsys, command):
+    (tmp_path / "novel.txt").write_text("the cat sat on the mat. " * 300)
+    settings = [*TINY, "length=8", "heads=2"]
+    assert dmb_("train", "pydocs", "--data", "novel.txt", "--out", "run", "--accelerator", "cpu", *settings) == 0
+    (tmp_path / "novel.txt").write_text("the cat sat on the mat. " * 200 + "the mat sat on the cat. " * 150)
+    capsys.readouterr()
+    if command == "report run":
+        assert dmb_(*command.split()) == 0  # it needs no data but what the folder holds
+    else:
+        assert dmb_(*command.split()) == 2
+        assert "novel.txt has changed since the run began" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_keeps_its_model(run, capsys):
+    capsys.readouterr()
+    assert dmb_("train", "digits", "--out", run, "--resume", "--set", "width=32", "head=score") == 2
+    assert "network.width, head cannot change in the middle of a run" in capsys.readouterr().err
+    assert Run.open(run).recipe.network.width == 16
+
+
+def test_where_samples_cannot_go_is_said_before_they_are_drawn(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(dmb.Bridge, "sample", lambda *_, **__: pytest.fail("drawn"))
+    capsys.readouterr()
+    for out, message in (("x.foo", "must end in .npy or .png"), ("nowhere/x.npy", "no folder nowhere")):
+        assert dmb_("sample", run, "--out", out) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_without_a_standard_error_the_json_is_still_json(run, capsys):
+    assert dmb_("evaluate", run, "--sequences", 1, "--json") == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["stderr"] is None
 
 
 def test_show_prints_every_setting_and_does_nothing(tmp_path, capsys):
@@ -181,6 +222,9 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --set order=up", "must be one of ascending, descending, natural"),
         (no_preparation, "train digits --set cycles", "must look like name=value"),
         (no_preparation, "train digits --set batch_size=0", "batch_size must be at least 1"),
+        (no_preparation, "train digits --set dropout=nan", "dropout must lie in"),
+        (no_preparation, "train digits --set heads=0", "heads must be at least 1"),
+        (no_preparation, "train digits --set learning_rate=inf", "learning_rate must be finite"),
         (no_preparation, "train digits --resume", "--resume needs --out"),
         (a_full_folder, "train digits --out full", "exists already"),
         (a_file_in_the_way, "train digits --out file/run", "cannot write to"),
@@ -208,9 +252,13 @@ def test_a_symbol_outside_the_alphabet_of_a_template_is_named(run, tmp_path, cap
 
 
 def test_every_command_has_a_help_page_that_names_its_options(capsys):
-    for command in ("quickstart", "prepare", "train", "evaluate", "sample", "report"):
+    options = {"quickstart": "--out", "prepare": "--from", "train": "--resume", "evaluate": "--split",
+               "sample": "--template", "report": "--seed"}  # fmt: skip
+    for command, option in options.items():
         assert dmb_(command, "--help") == 0
-        assert "usage: dmb" in capsys.readouterr().out
+        assert option in capsys.readouterr().out
+    assert dmb_() == 0
+    assert all(command in capsys.readouterr().out for command in ["quickstart"])
 
 
 def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():

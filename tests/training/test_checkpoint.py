@@ -55,6 +55,14 @@ def test_the_last_few_and_the_best_are_kept(tmp_path):
     assert checkpoints.steps() == [20, 40, 50]
 
 
+def test_checkpoints_from_beyond_the_point_of_return_are_deleted(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (2, 20):
+        checkpoints.save(step, checkpoint(step), best=2)
+    checkpoints.save(10, checkpoint(10), best=2)
+    assert checkpoints.steps() == [2, 10]
+
+
 def test_a_spoilt_newest_checkpoint_gives_a_warning_and_the_one_before(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in (1, 2, 3):

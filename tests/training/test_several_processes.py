@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dmb.runs import Run
 from dmb.training.checkpoint import Checkpoints
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -60,7 +61,7 @@ def test_two_processes_learn_what_one_does(tmp_path, strategy, alone):
 
 
 def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
-    settings = [*SETTINGS, "cycles=3", "score_steps=60", "evaluate_every=10", "dropout=0.2", "infill=0.2"]
+    settings = [*SETTINGS, "cycles=3", "score_steps=60", "evaluate_every=10", "dropout=0.2", "infill=0.2", "tied=true"]
     finish(start(tmp_path, "straight", settings=settings))
     chance = random.Random(0)
     for _ in range(3):
@@ -77,6 +78,16 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     assert one.tensors.keys() == other.tensors.keys()
     assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
     assert losses(tmp_path / "straight") == losses(tmp_path / "broken")
+
+
+def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
+    finish(start(tmp_path, "run"))
+    with Run.open(tmp_path / "run").locked():
+        process = start(tmp_path, "run", "--resume", "--devices", "2", settings=["cycles=3"])
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, output
+    assert "another process is training in run" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -73,7 +73,9 @@ def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, h
     last = [Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("straight", "broken")]
     assert same(last[0].tensors, last[1].tensors)
     assert [r.index for r in after] == list(range(len(before), len(reports)))
-    assert [(r.phase, r.step) for r in before + after] == [(r.phase, r.step) for r in reports]
+    assert [(r.phase, r.step, r.score_bits) for r in before + after] == [
+        (r.phase, r.step, r.score_bits) for r in reports
+    ]
 
 
 def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path, data):
@@ -99,9 +101,23 @@ def test_a_spoilt_newest_checkpoint_costs_only_the_steps_since_the_one_before(tm
 
 
 def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data):
-    reports = run(make(data), data, folder=tmp_path, minutes=1e-9, matrix_steps=0)
-    assert [(r.phase, r.step) for r in reports] == [("validation", 1)]
+    reports = run(make(data), data, folder=tmp_path, minutes=1e-9)
+    assert [(r.phase, r.step) for r in reports] == [("matrix", 0), ("validation", 1)]
     assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
+    with pytest.raises(ValueError, match="used up its 1e-09 minutes"):
+        run(make(data), data, folder=tmp_path, minutes=1e-9, resume=True)
+
+
+def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, data):
+    run(make(data), data, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds a run already"):
+        run(make(data), data, folder=tmp_path)
+
+
+def test_a_tolerance_that_was_met_can_be_lowered(tmp_path, data):
+    assert run(make(data), data, folder=tmp_path, tolerance=100.0)[-1].step == 12
+    assert run(make(data), data, folder=tmp_path, tolerance=100.0, resume=True) == []
+    assert run(make(data), data, folder=tmp_path, resume=True)[-1].step == 24
 
 
 # -- what is learned --------------------------------------------------------------------------------------------------
@@ -174,7 +190,7 @@ def test_without_reestimation_the_histogram_stays(data):
     ("options", "steps"),
     [
         ({"matrix_tolerance": 100.0}, {"matrix": 0, "score": 24}),
-        ({"score_tolerance": 100.0}, {"matrix": 6, "score": 1}),
+        ({"score_tolerance": 100.0, "score_steps": 60}, {"matrix": 6, "score": 100}),  # a mean needs 50 steps
         ({"tolerance": 100.0}, {"matrix": 3, "score": 12}),
     ],
 )
@@ -201,13 +217,18 @@ def test_tolerances_end_their_phase_or_the_whole(data, options, steps, monkeypat
 def test_the_learning_rate_warms_up_and_falls_along_a_cosine(data):
     settings = Settings(cycles=1, score_steps=100, warmup=10, learning_rate=0.5, decay="cosine")
     learner = Learner(make(data), settings, engine(accelerator="cpu"))
-    seen = []
-    for step in (0, 4, 9, 50, 99):
+    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(other, T_max=100)
+    for step in range(101):
         learner.progress.step = step
         learner.set_rates()
-        seen.append(learner.learning_rate)
-    cosine = [(1 + math.cos(math.pi * step / 100)) / 2 for step in (0, 4, 9, 50, 99)]
-    assert seen == pytest.approx([0.05, 0.25 * cosine[1], 0.5 * cosine[2], 0.5 * cosine[3], 0.5 * cosine[4]])
+        expected = cosine.get_last_lr()[0] * min(1.0, (step + 1) / 10)
+        assert learner.learning_rate == pytest.approx(expected, abs=1e-9)
+        other.step()
+        cosine.step()
+    learner.progress.step = 150  # a run that was made shorter
+    learner.set_rates()
+    assert learner.learning_rate == 0.0
 
 
 def test_weight_decay_acts_on_matrices_and_turns_off_at_its_step(data):
@@ -291,6 +312,43 @@ def test_a_loss_that_is_not_finite_stops_and_leaves_the_last_good_checkpoint(tmp
     assert all(t.isfinite().all() for t in good.newest().tensors.values() if t.is_floating_point())
 
 
+def test_a_gradient_that_is_not_finite_stops_before_it_spoils_the_weights(tmp_path, data):
+    bridge = make(data)
+    reports = dmb.train(bridge, data, fabric=engine(accelerator="cpu"), folder=tmp_path, **QUICK)
+    for report in reports:
+        if report.phase == "validation":
+            break
+    trainer = reports.gi_frame.f_locals["self"]
+    trainer.learner.network.output.weight.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(FloatingPointError, match=r"gradient is not finite at step 5"):
+        list(reports)
+    newest = Checkpoints(tmp_path / "checkpoints").newest()
+    assert newest.state["step"] == 5
+    assert all(t.isfinite().all() for t in trainer.learner.network.state_dict().values())
+
+
+def test_given_positions_do_not_flatter_the_loss(data):
+    losses = [run(make(data), data, infill=infill, learning_rate=1e-9, matrix_steps=0)[0] for infill in (0.0, 0.9)]
+    assert losses[1].score_bits == pytest.approx(losses[0].score_bits, rel=0.5)
+    assert losses[1].score_bits > 0.6 * losses[0].score_bits
+
+
+def test_a_tied_process_keeps_one_row_of_marginals(tmp_path, data):
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform", tied=True)
+    bridge = dmb.Bridge(process, dmb.MLP(4, 3, width=16, blocks=1))
+    run(bridge, data, folder=tmp_path)
+    assert Checkpoints(tmp_path / "checkpoints").newest().tensors["process.p_0"].shape == (1, 4)
+
+
+def test_training_leaves_the_global_generator_as_it_was(data):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    learner = Learner(make(data), Settings(batch_size=8), engine(accelerator="cpu"))
+    torch.manual_seed(3)
+    next(score_phase(learner, data.train))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_batch_that_cannot_be_shared_out_is_refused(data):
     with pytest.raises(ValueError, match="multiple of 3"):
         Settings(batch_size=16, accumulate=3)
@@ -298,7 +356,16 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(data):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("cycles", 0), ("ema", 1.0), ("infill", 1.5), ("learning_rate", 0.0), ("minutes", -1.0)],
+    [
+        ("cycles", 0),
+        ("ema", 1.0),
+        ("infill", 1.5),
+        ("learning_rate", 0.0),
+        ("minutes", -1.0),
+        ("seed", -1),
+        ("learning_rate", math.inf),
+        ("weight_decay", math.nan),
+    ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):

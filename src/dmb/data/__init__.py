@@ -13,6 +13,7 @@ from dmb.data.codecs import Grid as Grid
 from dmb.data.codecs import Text as Text
 from dmb.data.codecs import Tokenizer as Tokenizer
 from dmb.data.home import data_home as data_home
+from dmb.data.loading import BUILT_IN as BUILT_IN
 from dmb.data.loading import load as load
 from dmb.data.sources.array import array as array
 from dmb.data.sources.digits import digits as digits

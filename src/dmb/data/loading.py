@@ -40,7 +40,7 @@ def load(
         data = digits() if source == "digits" else BUILT_IN[source](**sized)
     elif not Path(source).exists():
         raise ValueError(f"no data set or file called {str(source)!r}: built in are {', '.join(BUILT_IN)}")
-    elif existing(Path(source)).suffix in (*ARRAYS, *TABLES):
+    elif existing(Path(source)).suffix.lower() in (*ARRAYS, *TABLES):
         _refuse_encoding(source, encoding)
         data = _of_fixed_length(Path(source), codec)
     else:
@@ -53,7 +53,7 @@ def load(
 
 
 def _of_fixed_length(path: Path, codec: Codec | None) -> DataSet:
-    if path.suffix in ARRAYS:
+    if path.suffix.lower() in ARRAYS:
         return array(path, None if codec is None else codec.num_states)
     return table(path, codec if isinstance(codec, Columns) else None)
 

@@ -156,9 +156,11 @@ class Rows(Split):
         _check_draw(size, step, seed)
         first = step * size
         epochs = range(first // len(self), (first + size - 1) // len(self) + 1)
-        order = np.concatenate([self._permutation(seed, epoch) for epoch in epochs])
-        start = first - epochs[0] * len(self)
-        rows = torch.from_numpy(order[start : start + size])
+        parts = []
+        for epoch in epochs:
+            begin, end = first - epoch * len(self), first + size - epoch * len(self)
+            parts.append(self._permutation(seed, epoch)[max(0, begin) : end])
+        rows = torch.from_numpy(np.concatenate(parts))
         return Batch(self[rows], self.labels(rows))
 
     def _permutation(self, seed: int, epoch: int) -> np.ndarray:

@@ -85,6 +85,13 @@ class NetworkChoice:
     classes: bool = False
     """Condition on the data's class labels, if they have any."""
 
+    def __post_init__(self) -> None:
+        for name in ("blocks", "width", "heads", "conditioning"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+
     def build(self, process: ForwardProcess, num_classes: int = 0) -> Network:
         """The network for `process`."""
         if self.classes and not num_classes:

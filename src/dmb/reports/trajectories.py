@@ -9,10 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.bridge import Bridge
-from dmb.heads import MeanHead
 from dmb.networks import Transformer
 from dmb.processes import ForwardProcess
-from dmb.samplers import SAMPLERS, Denoiser, State, draw_prior, time_grid
+from dmb.samplers import SAMPLERS, Denoiser, State, default_sampler, draw_prior, time_grid
 
 SHOWN = 8
 """States of a path that a report shows."""
@@ -90,7 +89,7 @@ def reverse_path(
     """
     bridge.eval()
     kept = set(torch.linspace(0, steps, min(count, steps + 1)).round().int().tolist())
-    sampler = SAMPLERS["ancestral" if isinstance(bridge.head, MeanHead) else "tweedie"]
+    sampler = SAMPLERS[default_sampler(bridge)]
     x_T = draw_prior(bridge.process, samples, generator=generator)
     path = []
     for index, state in enumerate(sampler(Denoiser(bridge), x_T, time_grid(bridge.process, steps), generator)):

@@ -4,6 +4,7 @@ from dmb.samplers.ancestral import ancestral as ancestral
 from dmb.samplers.base import Denoiser as Denoiser
 from dmb.samplers.base import Sampler as Sampler
 from dmb.samplers.base import State as State
+from dmb.samplers.base import default_sampler as default_sampler
 from dmb.samplers.base import draw_prior as draw_prior
 from dmb.samplers.base import time_grid as time_grid
 from dmb.samplers.euler import euler as euler

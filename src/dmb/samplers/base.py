@@ -103,6 +103,11 @@ class Denoiser:
         return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
 
 
+def default_sampler(model: ReverseModel) -> str:
+    """The exact one for a mean head; for a score head, which has no posterior over clean tokens, the best there is."""
+    return "ancestral" if isinstance(model.head, MeanHead) else "tweedie"
+
+
 def step_by_step(
     denoiser: Denoiser,
     x_T: Int[Tensor, "b d"],

@@ -42,9 +42,14 @@ class Checkpoints:
         return self.folder / f"step_{step:09d}.safetensors"
 
     def save(self, step: int, checkpoint: Checkpoint, best: int | None = None) -> None:
-        """Write a checkpoint, then delete old ones; the one of step `best` is kept however old it is."""
+        """Write a checkpoint, then delete old ones; the one of step `best` is kept however old it is.
+
+        Later ones, left over from when the run went on from an earlier one, are deleted too.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self.path(step), checkpoint)
+        for later in [other for other in self.steps() if other > step]:
+            self.path(later).unlink()
         for old in self.steps()[: -self.keep]:
             if old != best:
                 self.path(old).unlink()

@@ -54,6 +54,11 @@ def device(accelerator: Accelerator = "auto") -> str:
     return "cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda"
 
 
+def skips_bad_steps(fabric: Fabric) -> bool:
+    """Whether the engine scales losses to fit float16, and itself leaves out steps whose gradient overflows."""
+    return getattr(fabric.strategy.precision, "scaler", None) is not None
+
+
 def averaged(fabric: Fabric, value: Tensor) -> Tensor:
     """The mean of `value` over all processes."""
     if fabric.world_size == 1:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,8 +36,9 @@ class Progress:
     best_step: int | None = None
     evaluated_step: int | None = None
     reports: int = 0
-    converged: bool = False
-    """Whether J_score + J_Q has fallen below ε."""
+    seen_bits: float = 0.0
+    """Sum of J_score over the steps since the last report."""
+    seen_steps: int = 0
 
 
 class Learner:
@@ -98,7 +100,7 @@ class Learner:
         settings, step = self.settings, self.progress.step
         rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup))
         if settings.decay == "cosine":
-            rate *= (1 + math.cos(math.pi * step / settings.total_steps)) / 2
+            rate *= (1 + math.cos(math.pi * min(1.0, step / settings.total_steps))) / 2
         until = settings.weight_decay_until
         decay = settings.weight_decay if until is None or step < until else 0.0
         for group in self._score_optimiser.param_groups:
@@ -119,6 +121,8 @@ class Learner:
         estimate = self.averaged.estimate_marginals(
             chains=settings.chains, steps=settings.chain_steps, generator=generator
         )
+        if len(self.process.p_0) == 1:  # positions share one estimate, and go on sharing it
+            estimate = estimate.mean(0, keepdim=True)
         uniform = self._data_states().to(estimate.dtype)
         uniform = uniform / uniform.sum(-1, keepdim=True)
         self.process.set_marginals((settings.chains * estimate + uniform) / (settings.chains + 1))
@@ -128,20 +132,17 @@ class Learner:
         """Give the averaged weights and the process to `bridge`. Every process has to call it."""
         bridge.process.set_marginals(self.process.p_0)
         bridge.process.load_state_dict(self.process.state_dict())
-        _fill(bridge.network, _whole(self.average.module))
+        _fill(bridge.network, self.average.module.state_dict())
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Checkpoint:
-        """All that is needed to go on. Every process has to call it: shards are gathered."""
-        tensors = {f"process.{name}": tensor for name, tensor in self.process.state_dict().items()}
-        tensors |= {f"network.{name}": tensor for name, tensor in _whole(self.network).items()}
-        tensors |= {f"average.{name}": tensor for name, tensor in _whole(self.average.module).items()}
-        tensors["average_count"] = self.average.n_averaged
-        for prefix, name, slots in self._slots():
-            tensors |= {f"{prefix}.{name}.{slot}": _gathered(value) for slot, value in slots.items()}
-        # two names for one tensor would be refused by the file format
-        tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        """All that is needed to go on. Every process has to call it, as shards are gathered; the first one gets it."""
+        tensors = {}
+        for name, tensor in self._tensors():
+            whole = _gathered(tensor)  # one at a time, so that no device has to hold them all
+            if self.fabric.is_global_zero:
+                tensors[name] = whole.detach().to("cpu", copy=True)
         return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -172,13 +173,16 @@ class Learner:
             pairs.append((self.matrix_optimiser, "matrix_optimiser", dict(self.process.named_parameters())))
         return pairs
 
-    def _slots(self) -> list[tuple[str, str, dict[str, Tensor]]]:
-        return [
-            (prefix, name, optimiser.state[parameter])
-            for optimiser, prefix, parameters in self._optimised()
-            for name, parameter in parameters.items()
-            if parameter in optimiser.state
-        ]
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        modules = {"process": self.process, "network": self.network, "average": self.average.module}
+        for prefix, module in modules.items():
+            for name, tensor in module.state_dict().items():
+                yield f"{prefix}.{name}", tensor
+        yield "average_count", self.average.n_averaged
+        for optimiser, prefix, parameters in self._optimised():
+            for name, parameter in parameters.items():
+                for slot, value in optimiser.state.get(parameter, {}).items():
+                    yield f"{prefix}.{name}.{slot}", value
 
     def _data_states(self) -> Tensor:
         """The states that data can take at each position: legal, and not the mask."""
@@ -226,17 +230,13 @@ def _scattered(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor.to(like.device)
 
 
-def _whole(module: nn.Module) -> dict[str, Tensor]:
-    return {name: _gathered(tensor) for name, tensor in module.state_dict().items()}
-
-
 @torch.no_grad()
 def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     own = module.state_dict()
     if own.keys() != tensors.keys():
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
     for name, tensor in own.items():
-        tensor.copy_(_scattered(tensors[name], tensor))
+        tensor.copy_(_scattered(_gathered(tensors[name]), tensor))
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -13,10 +13,11 @@ from torch import Tensor
 from dmb.data.base import Split
 from dmb.losses import noisy_copies
 from dmb.numerics import seed_of, seeded
-from dmb.training.engine import averaged
-from dmb.training.learner import Learner
+from dmb.training.engine import averaged, skips_bad_steps
+from dmb.training.learner import Learner, Progress
 
-RUNNING = 0.98  # a running mean over about 50 steps
+RUNNING_STEPS = 50
+"""Over how many steps the mean that is compared with ε_score runs; before that many it is compared with nothing."""
 
 
 class ScoreStep(NamedTuple):
@@ -74,12 +75,12 @@ def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
     settings, progress = learner.settings, learner.progress
     if progress.phase_step == 0:
         progress.running_bits = None  # what the cycle before has reached says nothing about this one
-    while progress.phase_step < settings.score_steps and not _below(progress.running_bits, settings.score_tolerance):
+    while progress.phase_step < settings.score_steps and not _below(progress, settings.score_tolerance):
         step = score_step(learner, data)
         progress.step += 1
         progress.phase_step += 1
         before = step.loss_bits if progress.running_bits is None else progress.running_bits
-        progress.running_bits = RUNNING * before + (1 - RUNNING) * step.loss_bits
+        progress.running_bits = before + (step.loss_bits - before) / RUNNING_STEPS
         yield step
 
 
@@ -99,17 +100,19 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
     with _dropout_seed(settings.seed, progress.step, fabric), learner.process.fixed():
         losses = [_backward(learner, noisy.at(rows), last) for rows, last in _parts(mine, settings.accumulate)]
     loss = torch.cat(losses)
-    mean = averaged(fabric, loss.mean()).item()
-    if not math.isfinite(mean):
-        _stop_at(learner, loss, t[mine])
+    bits = learner.bits(_mean_without_given(fabric, loss.double(), None if given is None else given[mine]))
+    if not math.isfinite(bits):
+        raise _not_finite(learner, loss, t[mine])
     norm = fabric.clip_gradients(
         learner.wrapped, learner.score_optimiser, max_norm=settings.clip or math.inf, error_if_nonfinite=False
     )
     assert norm is not None
+    if not norm.isfinite() and not skips_bad_steps(fabric):
+        raise _not_finite(learner, loss, t[mine])
     learner.score_optimiser.step()
     learner.score_optimiser.zero_grad()
     learner.average.update_parameters(learner.network)
-    return ScoreStep(learner.bits(mean), norm.item())
+    return ScoreStep(bits, norm.item())
 
 
 def _parts(rows: Int[Tensor, " b"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
@@ -146,18 +149,26 @@ def _given(x_0: Tensor, share: float, generator: torch.Generator) -> Bool[Tensor
     return chosen & (torch.rand(x_0.shape, generator=generator, device=device) < rate)
 
 
-def _below(value: float | None, tolerance: float) -> bool:
-    return value is not None and value < tolerance
+def _below(progress: Progress, tolerance: float) -> bool:
+    running = progress.running_bits
+    return running is not None and progress.phase_step >= RUNNING_STEPS and running < tolerance
 
 
-def _stop_at(learner: Learner, loss: Float[Tensor, " b"], t: Float[Tensor, " b"]) -> None:
+def _mean_without_given(fabric: Fabric, loss: Float[Tensor, " b"], given: Bool[Tensor, "b d"] | None) -> float:
+    """The mean loss of rows that nothing is given of, which estimates J_score; of all rows if there are no such."""
+    plain = torch.ones_like(loss) if given is None else (~given.any(-1)).to(loss.dtype)
+    everything = averaged(fabric, torch.stack([loss.mean(), (plain * loss).mean(), plain.mean()]))
+    mean, of_plain, share = everything.tolist()
+    return of_plain / share if share > 0 and math.isfinite(mean) else mean
+
+
+def _not_finite(learner: Learner, loss: Float[Tensor, " b"], t: Float[Tensor, " b"]) -> FloatingPointError:
     bad = ~loss.isfinite()
     where = f"step {learner.progress.step} (cycle {learner.progress.cycle}, Score-learning)"
-    broken = [name for name, p in learner.network.named_parameters() if not p.detach().isfinite().all()]
-    cause = f"the network's {broken[0]} is not finite any more" if broken else "the network's outputs are too large"
-    at = (
-        f"for {int(bad.sum())} of {len(loss)} sequences, the first at t = {t[bad][0].item():.3g}"
-        if bad.any()
-        else "on another process"
-    )
-    raise FloatingPointError(f"the loss is not finite at {where}, {at}: {cause}; try a lower learning_rate or clip")
+    named = [*learner.process.named_parameters(), *learner.network.named_parameters()]
+    broken = [name for name, parameter in named if not parameter.detach().isfinite().all()]
+    cause = f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
+    if not bad.any():
+        return FloatingPointError(f"the gradient is not finite at {where}: {cause}; try a lower learning_rate")
+    at = f"for {int(bad.sum())} of {len(loss)} sequences, the first at t = {t[bad][0].item():.3g}"
+    return FloatingPointError(f"the loss is not finite at {where}, {at}: {cause}; try a lower learning_rate or clip")

@@ -1,5 +1,6 @@
 """Everything that can be chosen about a training run."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -77,6 +78,10 @@ class Settings:
         return self.cycles * self.score_steps
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            _require(not isinstance(value, float) or math.isfinite(value), field.name, "finite", value)
+        _require(self.seed >= 0, "seed", "at least 0", self.seed)
         whole = ("cycles", "score_steps", "chains", "chain_steps", "batch_size", "accumulate", "log_every",
                  "evaluate_every", "evaluate_sequences", "keep")  # fmt: skip
         for name in whole:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dmb.bridge import Bridge
 from dmb.data.base import DataSet
-from dmb.heads import MeanHead
 from dmb.losses import Bound
 from dmb.numerics import seeded
 from dmb.training.checkpoint import Checkpoints
@@ -125,6 +124,8 @@ def train(
             f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
         )
     checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", settings.keep)
+    if checkpoints is not None and checkpoints.steps() and not resume:
+        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
 
 
@@ -143,6 +144,9 @@ class _Trainer:
         self.checkpoints, self.stop = checkpoints, stop
         self.learner = Learner(bridge, settings, fabric)
         newest = checkpoints.newest() if checkpoints is not None and resume else None
+        step = None if newest is None else newest.state["step"]
+        if fabric.world_size > 1 and fabric.broadcast(step) != step:
+            raise ValueError("all processes must see the same run folder: put it on a disk that they share")
         if newest is not None:
             self.learner.restore(newest)
             if settings.minutes is not None and self.progress.seconds >= 60 * settings.minutes:
@@ -161,23 +165,23 @@ class _Trainer:
     def run(self) -> Iterator[Report]:
         """Lines 2 to 18 of Algorithm 1."""
         settings, progress = self.settings, self.progress
-        while progress.cycle < settings.cycles and not progress.converged:
+        while progress.cycle < settings.cycles and not self._converged():
             if progress.phase == "matrix":
                 if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate:
                     self.learner.reestimate_marginals()
                 for _ in matrix_phase(self.learner):
-                    if any(self._interrupted()):
+                    if self._interrupted()[0]:  # if time is up, there is a first step of Score-learning to evaluate yet
                         return self._save()
                 if settings.matrix_steps > 0 and self.learner.matrix_optimiser is not None:
                     yield self._report("matrix", alpha=self._alpha())
                 progress.phase, progress.phase_step = "score", 0
-            seen: list[float] = []
+            self._since = (progress.step, time.perf_counter())
             for step in score_phase(self.learner, self.data.train):
-                seen.append(step.loss_bits)
+                progress.seen_bits += step.loss_bits
+                progress.seen_steps += 1
                 asked, out_of_time = self._interrupted()
                 if progress.step % settings.log_every == 0:
-                    yield self._score_report(seen, step.gradient_norm)
-                    seen = []
+                    yield self._score_report(step.gradient_norm)
                 if progress.step % settings.evaluate_every == 0 or out_of_time:
                     yield self._evaluate()
                     self._save()
@@ -187,10 +191,16 @@ class _Trainer:
                     return self._save()
             if progress.evaluated_step != progress.step:
                 yield self._evaluate()
-            progress.converged = progress.prior_bits + (progress.running_bits or 0.0) < settings.tolerance
             progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
             self._save()
         return None
+
+    def _converged(self) -> bool:
+        """Whether J_score + J_Q was below ε when the last cycle ended."""
+        progress = self.progress
+        between = progress.phase == "matrix" and progress.phase_step == 0
+        running = progress.running_bits
+        return between and running is not None and progress.prior_bits + running < self.settings.tolerance
 
     def _interrupted(self) -> tuple[bool, bool]:
         """Whether the caller asks to stop, and whether time is up; all processes agree."""
@@ -220,13 +230,16 @@ class _Trainer:
             **parts,
         )
 
-    def _score_report(self, seen: list[float], gradient_norm: float) -> Report:
+    def _score_report(self, gradient_norm: float) -> Report:
+        progress = self.progress
         now, (step, then) = time.perf_counter(), self._since
-        self._since = (self.progress.step, now)
-        tokens = (self.progress.step - step) * self.settings.batch_size * self.data.num_positions
+        self._since = (progress.step, now)
+        tokens = (progress.step - step) * self.settings.batch_size * self.data.num_positions
+        mean = progress.seen_bits / progress.seen_steps
+        progress.seen_bits, progress.seen_steps = 0.0, 0
         return self._report(
             "score",
-            score_bits=sum(seen) / len(seen),
+            score_bits=mean,
             tokens_per_second=tokens / (now - then),
             gradient_norm=gradient_norm,
             learning_rate=self.learner.learning_rate,
@@ -254,7 +267,6 @@ class _Trainer:
         sample = self.learner.averaged.sample(
             1,
             steps=settings.chain_steps,
-            sampler="ancestral" if isinstance(self.learner.averaged.head, MeanHead) else "tweedie",
             generator=seeded(settings.seed, "sample", device=fabric.device),
         )
         improved = progress.best_bits is None or bound.bits_per_token < progress.best_bits

@@ -17,6 +17,8 @@ class Codec(Configurable, ABC):
 
     extension: ClassVar[str]
     """Of the file that `write` makes unless told otherwise."""
+    formats: ClassVar[tuple[str, ...]] = ()
+    """Extensions that `write` knows; any, if empty."""
 
     num_states: int
 
@@ -27,6 +29,15 @@ class Codec(Configurable, ABC):
     @abstractmethod
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """Write sequences in the format the data came in; `path` never holds half of them."""
+
+    def check_path(self, path: Path) -> str:
+        """The extension of `path`, in lower case, if `write` can write there; so that one can ask before the work."""
+        suffix = path.suffix.lower()
+        if self.formats and suffix not in self.formats:
+            raise ValueError(f"path must end in {' or '.join(self.formats)}, got {path}")
+        if not path.parent.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
+        return suffix
 
     @abstractmethod
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:

@@ -35,6 +35,7 @@ class Columns(Codec):
     """
 
     extension = ".csv"
+    formats = (".csv", ".parquet")
 
     def __init__(self, names: list[str], values: list[list[Value]]):
         if not names or len(names) != len(values):
@@ -63,10 +64,8 @@ class Columns(Codec):
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """CSV with the header the data came with, or Parquet (extra `table`) if `path` ends in `.parquet`."""
-        if path.suffix not in (".csv", ".parquet"):
-            raise ValueError(f"path must end in .csv or .parquet, got {path}")
-        rows = self._rows(tokens)
-        if path.suffix == ".csv":
+        suffix, rows = self.check_path(path), self._rows(tokens)
+        if suffix == ".csv":
             # a bare carriage return is quoted by newer versions of the csv module only
             lines: list[list[Value]] = [[*self.names], *rows]
             returns = any("\r" in _shown(value) for line in lines for value in line)

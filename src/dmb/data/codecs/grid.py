@@ -28,6 +28,7 @@ class Grid(Codec):
     """
 
     extension = ".npy"
+    formats = (".npy", ".png")
 
     def __init__(self, shape: list[int], num_states: int):
         if not shape or min(shape) < 1:
@@ -47,21 +48,23 @@ class Grid(Codec):
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """`.npy` of shape `[b, *shape]`; or one picture of all of them if `path` ends in `.png`."""
-        if path.suffix not in (".npy", ".png"):
-            raise ValueError(f"path must end in .npy or .png, got {path}")
-        examples = self._examples(tokens)
-        if path.suffix == ".npy":
+        suffix, examples = self.check_path(path), self._examples(tokens)
+        if suffix == ".npy":
             with written_whole(path) as part, part.open("wb") as file:
                 np.save(file, examples.astype(np.min_scalar_type(self.num_states - 1)))
             return
-        if len(self.shape) != 2:
-            raise ValueError(f"only two-dimensional data can be written as .png, got shape {self.shape}")
         if len(examples) == 0:
             raise ValueError("tokens must have at least one row to be written as .png, got none")
         from matplotlib.image import imsave
 
         with written_whole(path) as part, part.open("wb") as file:
             imsave(file, _sheet(examples), format="png", cmap="gray", vmin=0, vmax=max(1, self.num_states - 1))
+
+    def check_path(self, path: Path) -> str:
+        suffix = super().check_path(path)
+        if suffix == ".png" and len(self.shape) != 2:
+            raise ValueError(f"only two-dimensional data can be written as .png, got shape {self.shape}")
+        return suffix
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """The path of a `.npy` with -1 where the model chooses, or numbers separated by commas."""

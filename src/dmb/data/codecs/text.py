@@ -35,6 +35,7 @@ class Text(Codec):
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """One sequence a line; with an empty line between them if they hold line breaks themselves."""
+        self.check_path(path)
         sequences = self._raw(tokens)
         separator = b"\n\n" if any(b"\n" in sequence for sequence in sequences) else b"\n"
         with written_whole(path) as part:

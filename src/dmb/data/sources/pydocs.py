@@ -7,7 +7,7 @@ import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from dmb.data.home import data_home, save_tokens
 from dmb.data.partition import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
-FORMAT = 1  # of the cache: to be raised whenever the text below changes
+FORMAT = 2  # of the cache: to be raised whenever the text below changes
 
 # tests, bundled programs, and tables of character sets that repeat one sentence a hundred times
 _SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "encodings", "ensurepip", "pydoc_data"}
@@ -49,17 +49,18 @@ def _documents() -> dict[str, str]:
     except ImportError as error:
         raise ValueError("pydocs needs pydoc_data.topics, which this Python ships without") from error
     library = Path(sysconfig.get_path("stdlib"))
-    documents = {f"topic {name}": _normalised(text) for name, text in sorted(topics.items())}
-    seen: set[str] = set()
-    for path in _sources(library):
-        name = path.relative_to(library).as_posix()
-        # a docstring that is repeated elsewhere must not be in two splits
-        fresh = [text for text in dict.fromkeys(map(_normalised, _docstrings(path))) if text and text not in seen]
+    texts: dict[str, Iterable[str]] = {f"topic {name}": [text] for name, text in sorted(topics.items())}
+    sources = {path.relative_to(library).as_posix(): _docstrings(path) for path in _sources(library)}
+    if not sources:
+        raise ValueError(f"pydocs needs the sources of the standard library, which are not in {library}")
+    documents, seen = {}, set()
+    for name, parts in (texts | sources).items():
+        # topics contain one another, and modules repeat each other's words: a paragraph must not be in two splits
+        paragraphs = (_normalised(part) for text in parts for part in re.split(r"\n\s*\n", text))
+        fresh = [text for text in dict.fromkeys(paragraphs) if text and text not in seen]
         seen.update(fresh)
         if fresh:
             documents[name] = " ".join(fresh)
-    if not seen:
-        raise ValueError(f"pydocs needs the sources of the standard library, which are not in {library}")
     return documents
 
 

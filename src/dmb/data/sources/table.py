@@ -40,7 +40,7 @@ def table(path: str | Path, codec: Columns | None = None) -> DataSet:
     """
     path = existing(Path(path))
     try:
-        content = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+        content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
         _check(content)
         codec = _codec(content) if codec is None else codec
         tokens = _tokens(content, codec)
