@@ -280,9 +280,9 @@ def no_type_checks():
     [
         (lambda: dmb.Bridge(dmb.UniformProcess(2, 3), dmb.MLP(4, 2)), "network must have the process's num_states, got 4 and 3"),
         (lambda: dmb.Bridge(dmb.UniformProcess(2, 3), dmb.MLP(3, 5)), "network must have the process's num_positions"),
-        (lambda: small_bridge(head="median"), "head must be one of mean, score, got 'median'"),
+        (lambda: small_bridge(head="median"), "head must be one of mean, score, unscaled_score, got 'median'"),
         (lambda: small_bridge().sample(2, sampler="gibbs"), "sampler must be one of ancestral, .* got 'gibbs'"),
-        (lambda: small_bridge(head="score").sample(2), "needs head='mean'"),
+        (lambda: small_bridge(head="score").sample(2, sampler="ancestral"), "needs head='mean'"),
         (lambda: small_bridge(dmb.UniformProcess(2, 3)).sample(2, sampler="first_hitting"), "needs a BridgeProcess, got a Uni"),
         (lambda: small_bridge().sample(2, temperature=0.0), "temperature must be positive, got 0.0"),
         (lambda: small_bridge().sample(2, top_p=0.0), r"top_p must lie in \(0, 1\], got 0.0"),

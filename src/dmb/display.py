@@ -124,8 +124,8 @@ def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]
 def duration(seconds: float) -> str:
     """A time to read.
 
-    >>> duration(75), duration(7300)
-    ('1 min 15 s', '2 h 02 min')
+    >>> duration(75.0), duration(7300.0)
+    ('1 min 15 s', '2 h 01 min')
     """
     whole = round(seconds)
     if whole >= 3600:

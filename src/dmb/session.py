@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch.distributed import destroy_process_group
 
 from dmb.data import DataSet, load
 from dmb.display import Display
@@ -63,6 +64,8 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
                 run.log(report)
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    if fabric.world_size > 1:
+        destroy_process_group()  # left to the interpreter's last moments, its threads may abort the process
     if chief and number:
         again = shlex.join(["dmb", "train", recipe.name, "--out", str(path), "--resume"])
         _say(console, f"stopped at a checkpoint; go on with: {again}")
