@@ -15,14 +15,15 @@ import torch
 from dmb.training.checkpoint import Checkpoints
 
 SETTINGS = (
-    "cycles=3", "score_steps=1000", "matrix_steps=20", "evaluate_every=50", "batch_size=32", "width=32", "blocks=1",
-    "infill=0.2",
+    "cycles=4", "score_steps=1500", "matrix_steps=20", "evaluate_every=25", "batch_size=32", "width=32", "blocks=1",
+    "infill=0.2", "tied=true",
 )  # fmt: skip
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "dmb", "train", "digits", "--out", str(folder), "--resume", "--set", *SETTINGS]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with (folder.parent / f"{folder.name}.txt").open("w") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
 
 def final(folder: Path) -> dict[str, torch.Tensor]:
@@ -40,10 +41,10 @@ def main(kills: int) -> None:
         print(f"uninterrupted: {whole:.1f} s, checkpoint at {Checkpoints(straight / 'checkpoints').steps()[-1]}")
         chance, done = random.Random(0), 0
         while done < kills:
-            # at least as long as the imports take, so that most kills hit training; a few hit the set-up, as they may
+            # some kills hit imports and set-up, most hit training
             process = start(broken)
             try:
-                process.wait(timeout=chance.uniform(0.3, 0.6) * whole)
+                process.wait(timeout=chance.uniform(1, 9))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -51,10 +52,12 @@ def main(kills: int) -> None:
                 steps = Checkpoints(broken / "checkpoints").steps()
                 print(f"kill {done:2d}: newest checkpoint at step {steps[-1] if steps else 'none'}", flush=True)
             else:
-                print(f"it finished after {done} kills; starting again")
+                if process.returncode:
+                    raise SystemExit("a resumed run failed: " + (Path(scratch) / "broken.txt").read_text()[-500:])
+                print(f"it finished after {done} kills")
                 break
-        while start(broken).wait() != 0:
-            raise SystemExit("a resumed run failed")
+        if start(broken).wait() != 0:
+            raise SystemExit("a resumed run failed: " + (Path(scratch) / "broken.txt").read_text()[-500:])
         one, other = final(straight), final(broken)
         equal = one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
         lines = [len((folder / "metrics.jsonl").read_text().splitlines()) for folder in (straight, broken)]

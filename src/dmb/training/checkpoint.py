@@ -50,6 +50,8 @@ class Checkpoints:
         write(self.path(step), checkpoint)
         for later in [other for other in self.steps() if other > step]:
             self.path(later).unlink()
+        for part in self.folder.glob(".step_*"):  # what a kill has left of writing one
+            part.unlink()
         for old in self.steps()[: -self.keep]:
             if old != best:
                 self.path(old).unlink()
