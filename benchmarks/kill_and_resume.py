@@ -15,7 +15,7 @@ import torch
 from dmb.training.checkpoint import Checkpoints
 
 SETTINGS = (
-    "cycles=4", "score_steps=700", "matrix_steps=20", "evaluate_every=25", "batch_size=32", "width=32", "blocks=1",
+    "cycles=4", "score_steps=250", "matrix_steps=20", "evaluate_every=10", "batch_size=32", "width=32", "blocks=1",
     "infill=0.2", "tied=true",
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ def main(kills: int) -> None:
             if done % 5:  # every fifth kill may hit imports and set-up, the others hit training
                 wait_for_a_report(broken, process)
             try:
-                process.wait(timeout=chance.uniform(0, 1.5))
+                process.wait(timeout=chance.uniform(0, 0.8))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

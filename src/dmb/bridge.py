@@ -162,6 +162,13 @@ class Bridge(ReverseModel, ModelHubMixin):
     # -- files: a JSON description and tensors, nothing that runs -----------------------------------------------------
 
     def _save_pretrained(self, save_directory: Path) -> None:
+        self.write(save_directory)
+
+    def write(self, folder: Path) -> None:
+        """Write both files over the ones that are there; a kill at any moment leaves a bridge that can be loaded.
+
+        `save_pretrained` does more, such as a model card, but deletes the old description before it writes the new one.
+        """
         config = {
             "format": FORMAT,
             "process": self.process.to_config(),
@@ -169,9 +176,10 @@ class Bridge(ReverseModel, ModelHubMixin):
             "head": self.head.to_config(),
         }
         tensors = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        with written_whole(save_directory / WEIGHTS) as part:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(folder / WEIGHTS) as part:
             save_file(tensors, part, metadata={"format": "pt"})
-        with written_whole(save_directory / CONFIG) as part:
+        with written_whole(folder / CONFIG) as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod

@@ -1,9 +1,8 @@
 """A run folder: everything about one training run, in files that say what they are.
 
 run.json            version, recipe with every setting, how tokens become data again
-config.json         the model's description      \\ written by `Bridge.save_pretrained`:
+config.json         the model's description      \\ written by `Bridge.write`:
 model.safetensors   averaged weights, best so far / load them with `Bridge.from_pretrained(folder)`
-README.md           a model card for the Hugging Face Hub, written with them
 metrics.jsonl       one report a line; the same in TensorBoard's format under tensorboard/
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs

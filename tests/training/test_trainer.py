@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import dmb
 from dmb.data.base import Batch
@@ -106,6 +107,20 @@ def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data
     assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
     with pytest.raises(ValueError, match="used up its 1e-09 minutes"):
         run(make(data), data, folder=tmp_path, minutes=1e-9, resume=True)
+
+
+def test_the_model_in_the_folder_can_be_loaded_at_every_moment(tmp_path, data, monkeypatch):
+    seen = []
+
+    def watched(*args, **options):
+        seen.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
+        return save_file(*args, **options)
+
+    monkeypatch.setattr("dmb.bridge.save_file", watched)
+    monkeypatch.setattr("dmb.training.checkpoint.save_file", watched)
+    run(make(data), data, folder=tmp_path, learning_rate=1e-2)
+    assert len(seen) > 8
+    assert seen == [False] + [True] * (len(seen) - 1)
 
 
 def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, data):

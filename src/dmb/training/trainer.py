@@ -274,7 +274,7 @@ class _Trainer:
             progress.best_bits, progress.best_step = bound.bits_per_token, progress.step
             self.learner.hand_over(self.bridge)
             if self.checkpoints is not None and fabric.is_global_zero:
-                self.bridge.save_pretrained(self.checkpoints.folder.parent)
+                self.bridge.write(self.checkpoints.folder.parent)
         progress.evaluated_step = progress.step
         self._since = (progress.step, time.perf_counter())
         return self._report("validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha())
