@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dmb
+from dmb.processes.base import steady_exits
 
 RATES = torch.tensor([[0.5, 2.0, 0.0, 30.0]], dtype=torch.float64)
 MU = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
@@ -23,7 +24,7 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: ty
 
 
 def clock(schedule, t):
-    return schedule(torch.as_tensor(t, dtype=torch.float64).reshape(-1), lambda: RATES)
+    return schedule(torch.as_tensor(t, dtype=torch.float64).reshape(-1), lambda u: steady_exits(RATES, u))
 
 
 @every_schedule
@@ -59,7 +60,7 @@ def test_canonical_time_is_the_fraction_of_changeable_tokens_that_have_changed(r
     mu = np.array((weights * 2)[: len(rates)])
     mu = mu / mu.sum()
     schedule = dmb.Canonical(torch.tensor(mu)[None])
-    clock_time = schedule(torch.tensor([t], dtype=torch.float64), lambda: torch.tensor(rates)[None])
+    clock_time = schedule(torch.tensor([t], dtype=torch.float64), lambda u: steady_exits(torch.tensor(rates)[None], u))
     u, speed = clock_time.sigma_bar.item(), clock_time.sigma.item()
     leaves = rates > 0
     mass = mu[leaves].sum()
@@ -80,7 +81,7 @@ def test_canonical_time_is_the_fraction_of_changeable_tokens_that_have_changed(r
 def test_canonical_time_is_loglinear_when_every_state_leaves_at_one_rate():
     t = torch.tensor([0.0, 1e-9, 0.2, 0.9, 1.0], dtype=torch.float64)
     gather = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    canonical, loglinear = dmb.Canonical(MU)(t, lambda: gather), dmb.LogLinear()(t)
+    canonical, loglinear = dmb.Canonical(MU)(t, lambda u: steady_exits(gather, u)), dmb.LogLinear()(t)
     torch.testing.assert_close(canonical.sigma_bar, loglinear.sigma_bar, rtol=1e-12, atol=0)
     torch.testing.assert_close(canonical.sigma, loglinear.sigma, rtol=1e-12, atol=0)
 
@@ -88,14 +89,14 @@ def test_canonical_time_is_loglinear_when_every_state_leaves_at_one_rate():
 def test_canonical_time_does_not_see_the_common_speed_of_the_clocks():
     t = torch.linspace(0, 1, 9, dtype=torch.float64)
     schedule = dmb.Canonical(MU)
-    slow, fast = schedule(t, lambda: RATES), schedule(t, lambda: 1e5 * RATES)
+    slow, fast = schedule(t, lambda u: steady_exits(RATES, u)), schedule(t, lambda u: steady_exits(1e5 * RATES, u))
     torch.testing.assert_close(slow.sigma_bar, 1e5 * fast.sigma_bar, rtol=1e-11, atol=0)
 
 
 def test_canonical_time_pools_all_positions():
     one = torch.tensor([[0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
     rates = torch.tensor([[1.0, 0.0], [9.0, 0.0]], dtype=torch.float64)
-    u = dmb.Canonical(one)(torch.tensor([0.5], dtype=torch.float64), lambda: rates).sigma_bar
+    u = dmb.Canonical(one)(torch.tensor([0.5], dtype=torch.float64), lambda u: steady_exits(rates, u)).sigma_bar
     assert (torch.exp(-u) + torch.exp(-9 * u)).item() / 2 == pytest.approx(1 - 0.999 * 0.5, rel=1e-12)
 
 
@@ -112,9 +113,9 @@ def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
         (lambda: dmb.Geometric(2.0, 1.0), "0 < low < high, got low=2.0, high=1.0"),
         (lambda: dmb.Linear(-1.0, 1.0), "start ≥ 0 and end > 0, got start=-1.0"),
         (lambda: dmb.Canonical(torch.tensor([[0.5, 0.6]])), "marginals must sum to 1, got 1.1 in row 0"),
-        (lambda: dmb.Canonical(MU)(torch.zeros(1)), "exit_rates must be given"),
-        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda: torch.zeros(1, 4)), "every rate is 0"),
-        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda: torch.ones(1, 5)), "must cover the 5 states"),
+        (lambda: dmb.Canonical(MU)(torch.zeros(1)), "exits must be given"),
+        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.zeros(1, 4), u)), "every rate is 0"),
+        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.ones(1, 5), u)), "must cover the 5 states"),
     ],
 )
 def test_a_schedule_refuses_what_it_cannot_run_on(build, message):

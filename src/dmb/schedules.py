@@ -15,7 +15,17 @@ from torch import Tensor, nn
 from dmb import checks
 from dmb.configurable import Configurable
 
-ExitRates = Callable[[], Float[Tensor, "g n"]]
+
+class Exits(NamedTuple):
+    """How likely states are to have been left by some clock times, and how fast they are left then, float64."""
+
+    intensity: Float[Tensor, "b g n"]
+    """`-log` of the chance that a state has not been left; `g` is `d`, or 1 when all positions share it."""
+    rate: Float[Tensor, "c g n"]
+    """Its derivative in clock time; `c` is 1 where that is constant."""
+
+
+ExitsAt = Callable[[Float[Tensor, " b"]], Exits]
 
 
 class ClockTime(NamedTuple):
@@ -29,17 +39,17 @@ class Schedule(nn.Module, Configurable, ABC):
     """A smooth increasing map from `[0, 1]` to clock time with `σ̄(0) = 0`."""
 
     @abstractmethod
-    def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
         """Clock time and speed at `t`.
 
         Args:
             t: times in [0, 1].
-            exit_rates: gives the rate at which the process leaves each state, `[d, n]` or `[1, n]`. Only one that
-                adapts to the process, such as `Canonical`, asks it.
+            exits: tells how likely the process is to have left each state by a clock time. Only a schedule that adapts
+                to the process, such as `Canonical`, asks it.
         """
 
     @abstractmethod
-    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         """The time `t` at which the clock time is `sigma_bar`, float64."""
 
 
@@ -57,11 +67,11 @@ class LogLinear(Schedule):
         super().__init__()
         self.survival = _fraction("survival", survival)
 
-    def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
         changed = (1 - self.survival) * t.double()
         return ClockTime(-torch.log1p(-changed), (1 - self.survival) / (1 - changed))
 
-    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return -torch.expm1(-sigma_bar.double()) / (1 - self.survival)
 
     def config(self) -> dict[str, Any]:
@@ -83,12 +93,12 @@ class Geometric(Schedule):
             raise ValueError(f"Geometric needs 0 < low < high, got low={low}, high={high}")
         self.low, self.high = low, high
 
-    def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
         grown = t.double() * math.log(self.high / self.low)
         speed = self.low * math.log(self.high / self.low) * grown.exp()
         return ClockTime(self.low * torch.expm1(grown), speed)
 
-    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return torch.log1p(sigma_bar.double() / self.low) / math.log(self.high / self.low)
 
     def config(self) -> dict[str, Any]:
@@ -108,12 +118,12 @@ class Linear(Schedule):
             raise ValueError(f"Linear needs start ≥ 0 and end > 0, got start={start}, end={end}")
         self.start, self.end = start, end
 
-    def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
         t = t.double()
         slope = self.end - self.start
         return ClockTime(self.start * t + slope * t**2 / 2, self.start + slope * t)
 
-    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         sigma_bar = sigma_bar.double()
         # the root of a quadratic in the form that does not cancel, and that still holds when the slope is 0
         root = torch.sqrt(self.start**2 + 2 * (self.end - self.start) * sigma_bar)
@@ -126,8 +136,9 @@ class Linear(Schedule):
 class Canonical(Schedule):
     r"""Time as the expected fraction of changeable tokens that have changed, whatever the rates are now.
 
-    Clock time `u` solves `Σ_x μ_x exp(-u S_x) = M (1 - (1 - survival) t)` over the states that can leave (`S_x > 0`),
-    `M` being their total mass, all positions together; and `du/dt = (1 - survival) M / Σ_x μ_x S_x exp(-u S_x)`.
+    If `S_x(u)` is the intensity with which state `x` is left by clock time `u`, then `u` solves
+    `Σ_x μ_x exp(-S_x(u)) = M (1 - (1 - survival) t)` over the states that can be left, `M` being their total mass, all
+    positions together; and `du/dt = (1 - survival) M / Σ_x μ_x S'_x(u) exp(-S_x(u))`.
 
     The score part of the bound does not change under a change of time, so this is a gauge and not a parameter: `u` is
     not differentiated. With it, the common scale of the rates means nothing, and whatever the fastest clock destroys is
@@ -138,14 +149,15 @@ class Canonical(Schedule):
         survival: the fraction of changeable tokens that is still unchanged at `t = 1`.
 
     >>> schedule = Canonical(torch.tensor([[0.5, 0.3, 0.2]]))
-    >>> schedule(torch.tensor([0.0, 0.5]), lambda: torch.tensor([[1.0, 1.0, 0.0]])).sigma_bar
+    >>> rates = torch.tensor([[[1.0, 1.0, 0.0]]])
+    >>> schedule(torch.tensor([0.0, 0.5]), lambda u: Exits(u[:, None, None] * rates, rates)).sigma_bar
     tensor([0.0000, 0.6921], dtype=torch.float64)
     """
 
     marginals: Float[Tensor, "g n"]
 
-    # Newton on a mixture of 40 exponentials over 12 decades of rates was never seen to need more than 30 steps
-    _MAX_STEPS = 100
+    # with steady clocks Newton's method was never seen to need more than 30 steps over 12 decades of rates
+    _MAX_STEPS = 200
 
     def __init__(self, marginals: Float[Tensor, "g n"], survival: float = 1e-3):
         super().__init__()
@@ -163,44 +175,56 @@ class Canonical(Schedule):
         return self
 
     @torch.no_grad()
-    def forward(self, t: Float[Tensor, " b"], exit_rates: ExitRates | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
         t = t.double()
-        weights, rates = self._mixture(exit_rates)
+        exits, weights = self._mixture(exits)
         log_left = torch.log1p(-(1 - self.survival) * t)
-        u = -log_left / (weights @ rates)
-        # log Σ w exp(-u S) is convex and decreasing in u, so Newton's steps from the left rise to the root and never
-        # pass it: no bracket is needed, and a single rate is solved by the first line above.
+        rate = (weights * exits(torch.zeros_like(t[:1])).rate).sum((-2, -1))
+        u = -log_left / torch.where((rate > 0) & rate.isfinite(), rate, 1.0)
+        low, high = torch.zeros_like(u), torch.full_like(u, torch.inf)
+        # Newton's method on log Σ w exp(-S(u)), which falls in u. Where clocks are steady it is convex, and steps from
+        # the left never pass the root; where they vary it may not be, and a step out of the bracket halves that instead
         for _ in range(self._MAX_STEPS):
-            log_survival = torch.log1p(torch.expm1(-u[:, None] * rates) @ weights)
-            slope = torch.exp(-u[:, None] * rates) @ (weights * rates) / log_survival.exp()
-            step = (log_survival - log_left) / slope
-            u = u + step.clamp(min=0)
-            if (step <= 1e-12 * u).all():
+            log_survival, slope = self._survival(exits(u), weights)
+            excess = log_survival - log_left
+            low, high = torch.where(excess >= 0, u, low), torch.where(excess <= 0, u, high)
+            step = u + excess / slope
+            middle = torch.where(high.isfinite(), (low + high) / 2, 2 * u)
+            following = torch.where((step >= low) & (step <= high), step, middle)
+            done = (following - u).abs() <= 1e-12 * u
+            u = following
+            if done.all():
                 break
-        density = torch.exp(-u[:, None] * rates) @ (weights * rates)
-        return ClockTime(u, (1 - self.survival) / density)
+        log_survival, slope = self._survival(exits(u), weights)
+        return ClockTime(u, (1 - self.survival) / (slope * log_survival.exp()))
 
     @torch.no_grad()
-    def inverse(self, sigma_bar: Float[Tensor, "*s"], exit_rates: ExitRates | None = None) -> Float[Tensor, "*s"]:
-        weights, rates = self._mixture(exit_rates)
-        return -(torch.expm1(-sigma_bar.double()[..., None] * rates) @ weights) / (1 - self.survival)
+    def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
+        exits, weights = self._mixture(exits)
+        log_survival, _ = self._survival(exits(sigma_bar.double().flatten()), weights)
+        return -torch.expm1(log_survival).view(sigma_bar.shape) / (1 - self.survival)
 
-    def _mixture(self, exit_rates: ExitRates | None) -> tuple[Float[Tensor, " k"], Float[Tensor, " k"]]:
-        """Weights, summing to 1, and exit rates of all states that data visit and some clock leaves."""
-        if exit_rates is None:
-            raise ValueError("canonical time is a property of a process: exit_rates must be given")
-        rates = exit_rates().double()
-        if self.marginals.shape[1] != rates.shape[1]:
+    @staticmethod
+    def _survival(exits: Exits, weights: Float[Tensor, "g n"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+        """`log Σ w exp(-S)`, and how fast it falls."""
+        lost = (weights * torch.expm1(-exits.intensity)).sum((-2, -1))
+        density = (weights * exits.rate * torch.exp(-exits.intensity)).sum((-2, -1))
+        return torch.log1p(lost), density / (1 + lost)
+
+    def _mixture(self, exits: ExitsAt | None) -> tuple[ExitsAt, Float[Tensor, "g n"]]:
+        """Weights, summing to 1, of the states that data visit and some clock leaves."""
+        if exits is None:
+            raise ValueError("canonical time is a property of a process: exits must be given")
+        leaves = exits(torch.ones(1, dtype=torch.float64, device=self.marginals.device)).intensity[0] > 0
+        if self.marginals.shape[1] != leaves.shape[1]:
             raise ValueError(
-                f"marginals of the schedule must cover the {rates.shape[1]} states of the process, "
+                f"marginals of the schedule must cover the {leaves.shape[1]} states of the process, "
                 f"got {self.marginals.shape[1]}"
             )
-        weights = torch.where(rates > 0, self.marginals, 0.0)
+        weights = torch.where(leaves, self.marginals, 0.0)
         if weights.sum() == 0:
             raise ValueError("canonical time needs a state that data visit and a clock leaves; every rate is 0 there")
-        rates = rates.expand(weights.shape)
-        kept = weights > 0
-        return weights[kept] / weights.sum(), rates[kept]
+        return exits, weights / weights.sum()
 
     def config(self) -> dict[str, Any]:
         return {"survival": self.survival, "shape": list(self.marginals.shape)}

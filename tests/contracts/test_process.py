@@ -22,7 +22,7 @@ def clock(process, t):
     """σ̄ and σ: by hand for LogLinear, otherwise as the schedule (which has tests of its own) says."""
     if isinstance(process.schedule, dmb.LogLinear):
         return oracles.loglinear(t)
-    time = process.schedule(torch.tensor([t], dtype=torch.float64), process.exit_rates)
+    time = process.schedule(torch.tensor([t], dtype=torch.float64), process.exits)
     return time.sigma_bar.item(), time.sigma.item()
 
 

@@ -312,7 +312,7 @@ def test_an_evaluation_of_one_sequence_has_no_error(copy):
 @pytest.mark.parametrize("name", ["images", "masked_text", "scored_table"])
 def test_the_rate_matrix_shown_generates_the_process(runs, name):
     process = process_of(runs, name)
-    total = process.schedule(torch.ones(1, dtype=torch.float64), process.exit_rates).sigma_bar
+    total = process.schedule(torch.ones(1, dtype=torch.float64), process.exits).sigma_bar
     for position in (0, process.num_positions - 1):
         Q, order = rate_matrix(process, position)
         dense = process.to_dense(1.0)[position].detach().double()[order][:, order]

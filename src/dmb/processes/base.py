@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dmb import checks, numerics
 from dmb.configurable import Configurable
-from dmb.schedules import ClockTime, Schedule
+from dmb.schedules import ClockTime, Exits, Schedule
 
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
 
@@ -94,9 +94,14 @@ class ForwardProcess(nn.Module, Configurable, ABC):
 
     # -- what a process owes ------------------------------------------------------------------------------------------
 
+    @property
     @abstractmethod
-    def exit_rates(self) -> Float[Tensor, "g n"]:
-        """The rate, in clock time, at which each state is left; `g` is `d`, or 1 when all positions share it."""
+    def dtype(self) -> torch.dtype:
+        """What is computed in."""
+
+    @abstractmethod
+    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        """How likely each state is to have been left by some clock times, and how fast it is left then."""
 
     @abstractmethod
     def sample(
@@ -203,6 +208,9 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         """`mean_entropy` of `log_posterior`."""
         return self.mean_entropy(self.log_posterior(log_rho, x_t, t), x_t, x_0, t)
 
+    def normalise(self) -> None:
+        """Of several sets of parameters that mean the same, if there are such, take one: after a step of learning."""
+
     @contextmanager
     def fixed(self) -> Iterator[None]:
         """Within it the process's parameters are constants: no gradient reaches them, and more can be fused."""
@@ -251,10 +259,6 @@ class ForwardProcess(nn.Module, Configurable, ABC):
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.exit_rates().dtype
-
-    @property
     def device(self) -> torch.device:
         return self.legal.device
 
@@ -272,7 +276,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         return checks.distribution(name, p, (rows, self.num_states)).to(dtype=self.dtype, device=self.device)
 
     def _clock(self, t: Time, batch: int, name: str = "t") -> ClockTime:
-        return self.schedule(checks.times(name, t, batch, self.device), self.exit_rates)
+        return self.schedule(checks.times(name, t, batch, self.device), self.exits)
 
     def _elapsed(self, t: Time, start: Time, batch: int) -> Float[Tensor, " b"]:
         """Clock time between `start` and `t`, subtracted in float64."""
@@ -283,6 +287,12 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         if (end < begin).any():
             raise ValueError("start must not come after t")
         return (end - begin).to(self.dtype)
+
+
+def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> Exits:
+    """The exits of a process that leaves each state at a constant rate of clock time."""
+    rates = rates.double()
+    return Exits(elapsed[:, None, None] * rates, rates[None])
 
 
 def _check_loaded(process: ForwardProcess, _: object) -> None:

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from dmb import checks, numerics
 from dmb.configurable import Configurable
 from dmb.processes import fused
-from dmb.processes.base import ForwardProcess, Time, legal_states
+from dmb.processes.base import ForwardProcess, Time, legal_states, steady_exits
+from dmb.processes.intensity import Intensity
 from dmb.processes.ordering import check_permutation, invert, ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates
-from dmb.schedules import Canonical, LogLinear, Schedule
+from dmb.schedules import Canonical, ClockTime, Exits, LogLinear, Schedule
 
 INITS = ("gather", "uniform", "match")
 PARAMETRISATIONS = ("exp", "softplus")
@@ -208,8 +209,49 @@ class BridgeProcess(ForwardProcess):
         alpha = torch.where(alpha > 0, alpha, 1.0)
         return alpha.log() if self.parametrisation == "exp" else alpha + torch.log(-torch.expm1(-alpha))
 
-    def exit_rates(self) -> Float[Tensor, "g n"]:
-        return self._to_tokens(numerics.suffix_sum(self._clock_rates()))
+    @torch.no_grad()
+    def normalise(self) -> None:
+        """In canonical time the common speed of all clocks means nothing: make it 1 on average over positions."""
+        if isinstance(self.schedule, Canonical):
+            rates = self._clock_rates()[:, 1:].double()
+            self.raw_alpha.copy_(self._raw(rates / rates.sum(-1).mean()))
+
+    # -- how the clocks run: a process whose clocks vary in time needs only these -----------------------------------
+
+    def _intensity(self, elapsed: Float[Tensor, "b e"]) -> Intensity:
+        """`A_k` at a clock time a row (or a token), in its precision."""
+        return Intensity(elapsed, self._clock_rates()[None].to(elapsed.dtype))
+
+    def _speeds(self, elapsed: Float[Tensor, "b e"]) -> Float[Tensor, "c g n"]:
+        """`a_k = dA_k / du` at a clock time a row."""
+        return self._clock_rates()[None]
+
+    def _pace(self, rank: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]) -> Float[Tensor, "b f"]:
+        """`A_k / a_k`: how long each clock would have needed at its present speed."""
+        return elapsed
+
+    def _when(
+        self, rank: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b d"]:
+        """The clock time, not after `latest`, at which `A_k` was `intensity`."""
+        return intensity / numerics.pick(self._clock_rates().detach()[None], rank).double()
+
+    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        return steady_exits(self._to_tokens(numerics.suffix_sum(self._clock_rates().double())), elapsed)
+
+    def _span(self, t: Time, start: Time, batch: int, dtype: torch.dtype | None = None) -> Intensity:
+        """Intensities between `start` and `t`."""
+        dtype = dtype or self.dtype
+        end = self._clock(t, batch).sigma_bar[:, None]
+        if isinstance(start, float) and start == 0.0:
+            return self._intensity(end.to(dtype))
+        begin = self._clock(start, batch, "start").sigma_bar[:, None]
+        if (end < begin).any():
+            raise ValueError("start must not come after t")
+        return self._between(begin, end, dtype)
+
+    def _between(self, begin: Float[Tensor, "b 1"], end: Float[Tensor, "b 1"], dtype: torch.dtype) -> Intensity:
+        return self._intensity((end - begin).to(dtype))
 
     # -- the contract -------------------------------------------------------------------------------------------------
 
@@ -218,31 +260,29 @@ class BridgeProcess(ForwardProcess):
     ) -> Int[Tensor, "b d"]:
         """`max(x_0, Z)` in rank space, `Z` by inverse CDF: O(log n) a token and no `[b, d, n]` tensor."""
         x_0 = self.tokens("x_0", x_0)
-        elapsed = self._elapsed(t, start, len(x_0))
-        highest = self._highest_clock(elapsed, x_0.shape, generator)
+        highest = self._span(t, start, len(x_0)).highest_ringing(x_0.shape, generator)
         return self._token_of(torch.maximum(self._rank_of(x_0), highest))
 
     def sample_moved(
         self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         source = self._rank_of(self.tokens("x_0", x_0))
-        elapsed = self._elapsed(t, 0.0, len(x_0))
-        # Z > x exactly when E < elapsed S_x: an exponential cut off there
-        higher = numerics.pick(numerics.suffix_sum(self._clock_rates().detach().double())[None], source)
-        limit = -torch.expm1(-elapsed.double()[:, None] * higher)
+        span = self._span(t, 0.0, len(x_0)).double()
+        # Z > x exactly when E < S_x: an exponential cut off there
+        limit = -torch.expm1(-span.higher(source))
         uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
         # 1 - u, not u, so that the draw lies strictly below the limit
-        moved = self._rank_reached(-torch.log1p(-(1 - uniform) * limit) / elapsed.double()[:, None])
+        moved = span.lowest(-torch.log1p(-(1 - uniform) * limit))
         return self._token_of(torch.maximum(source, moved))
 
     def log_arrival(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d"]:
         """`log D_{x_t}`, the same from every lower rank."""
         now = self._rank_of(self.tokens("x_t", x_t))
-        return self._log_tables_at(now, self._elapsed(t, 0.0, len(x_t)))[1]
+        return self._span(t, 0.0, len(x_t)).log_tables_at(now)[1]
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
         x_0 = self.tokens("x_0", x_0)
-        log_c, log_d = self._log_tables(self._elapsed(t, start, len(x_0)))
+        log_c, log_d = self._span(t, start, len(x_0)).log_tables()
         rank, source = self.rank[None], self._rank_of(x_0)[..., None]
         stay = numerics.pick(log_c, source.squeeze(-1))[..., None]
         moved = torch.where(rank > source, self._to_tokens(log_d), -torch.inf)
@@ -251,7 +291,7 @@ class BridgeProcess(ForwardProcess):
     def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
         x_t = self.tokens("x_t", x_t)
         now = self._rank_of(x_t)
-        log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_t)))
+        log_c, log_d = self._span(t, start, len(x_t)).log_tables_at(now)
         rank, now = self.rank[None], now[..., None]
         column = torch.where(rank < now, log_d[..., None], torch.where(rank == now, log_c[..., None], -torch.inf))
         return torch.where(self.legal, column, -torch.inf)
@@ -261,28 +301,27 @@ class BridgeProcess(ForwardProcess):
     ) -> Float[Tensor, "b d"]:
         x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
         now, source = self._rank_of(x_t), self._rank_of(x_0)
-        log_c, log_d = self._log_tables_at(now, self._elapsed(t, start, len(x_0)))
+        log_c, log_d = self._span(t, start, len(x_0)).log_tables_at(now)
         return torch.where(now > source, log_d, torch.where(now == source, log_c, -torch.inf))
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
         """`c_y p_y + D_y P_{y-1}`, with `P` the prefix sums of `p_0` in rank order."""
         p = self._to_ranks(self.marginals("p_0", p_0))
-        log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(t, 0.0, 1)))
+        log_c, log_d = (table[0] for table in self._span(t, 0.0, 1).log_tables())
         return self._to_tokens(log_c.exp() * p + log_d.exp() * numerics.prefix_sum(p))
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
         x_t = self.tokens("x_t", x_t)
         now = self._rank_of(x_t)
-        sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
-        rate = sigma[:, None] * numerics.pick(self._clock_rates()[None], now)
+        rate = self._rate_into(now, self._clock(t, len(x_t)))
         return torch.where((self.rank[None] < now[..., None]) & self.legal, rate[..., None], 0.0)
 
     def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
         """`s_y = (c_y π_y + D_y Π_{y-1}) / D_{x_t}` for ranks `y < x_t`, a sum of non-negative terms."""
         now = self._rank_of(self.tokens("x_t", x_t))
-        elapsed = self._elapsed(t, 0.0, len(x_t))
-        log_f = self._log_reach(self._to_ranks(log_mean), elapsed)
-        _, log_d = self._log_tables_at(now, elapsed)
+        span = self._span(t, 0.0, len(x_t))
+        log_f = self._log_reach(self._to_ranks(log_mean), span)
+        _, log_d = span.log_tables_at(now)
         runs = log_d > -torch.inf
         log_score = self._to_tokens(log_f) - torch.where(runs, log_d, 0.0)[..., None]
         used = (self.rank[None] < now[..., None]) & self.legal & runs[..., None]
@@ -293,9 +332,9 @@ class BridgeProcess(ForwardProcess):
     ) -> Float[Tensor, "b d"]:
         r"""`w [Σ_{y<x_t} s_y - Σ_{x_0≤y<x_t} r_y (1 - log r_y + log s_y)]`, `w = σ(t) a_{x_t}`: one column of rates."""
         now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
-        elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
-        below, log_q = self._log_mass(now, source, elapsed)
-        _, log_d = self._log_tables_at(now, elapsed)
+        clock, span = self._clock(t, len(x_t)), self._span(t, 0.0, len(x_t))
+        below, log_q = self._log_mass(now, source, span)
+        _, log_d = span.log_tables_at(now)
         log_ratio = log_q - log_d[..., None]
         reached = log_ratio.exp() > 0  # a ratio that underflows weighs nothing, whatever the score
         # -inf replaced before any arithmetic, so that no nan reaches the gradient
@@ -303,7 +342,7 @@ class BridgeProcess(ForwardProcess):
         log_s = torch.where(below, self._to_ranks(log_score), 0.0)
         cross = log_ratio.exp() * (1 - log_ratio + log_s)
         total = torch.where(below, log_s.exp(), 0.0).sum(-1) - torch.where(reached, cross, 0.0).sum(-1)
-        weight = sigma[:, None] * numerics.pick(self._clock_rates()[None], now)
+        weight = self._rate_into(now, clock)
         return weight * torch.where(weight > 0, total, 0.0)
 
     def mean_entropy(
@@ -316,11 +355,11 @@ class BridgeProcess(ForwardProcess):
         hazard `w / D` tends to a limit as a clock's rate goes to 0, and is computed in a form that has it.
         """
         now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
-        elapsed, sigma = (time.to(self.dtype) for time in self._clock(t, len(x_t)))
+        clock, span = self._clock(t, len(x_t)), self._span(t, 0.0, len(x_t))
         log_pi = self._to_ranks(log_mean)
-        below, log_q = self._log_mass(now, source, elapsed)
+        below, log_q = self._log_mass(now, source, span)
 
-        log_c, log_hazard, intensity = self._hazard(now, elapsed, sigma)
+        log_c, log_hazard, intensity = self._hazard(now, clock)
         at_or_below = torch.where(
             now == source, torch.where(below, log_pi.exp(), 0.0).sum(-1), numerics.pick(log_pi, now).exp()
         )
@@ -329,7 +368,7 @@ class BridgeProcess(ForwardProcess):
         log_weight = log_q + log_hazard[..., None]
         reached = log_weight.exp() > 0
         log_weight, log_q = torch.where(reached, log_weight, 0.0), torch.where(reached, log_q, 0.0)
-        log_f = torch.where(reached, self._log_reach(log_pi, elapsed), 0.0)
+        log_f = torch.where(reached, self._log_reach(log_pi, span), 0.0)
         divergence = torch.where(reached, log_weight.exp() * (log_q - log_f), 0.0).sum(-1)
         return torch.where(now == source, lost, divergence - lost)
 
@@ -349,9 +388,8 @@ class BridgeProcess(ForwardProcess):
             return super().posterior_entropy(log_rho, x_t, x_0, t)
         now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
         clock = self._clock(t, len(x_t))
-        elapsed, sigma = (time.to(self.dtype) for time in clock)
-        log_c, log_d = self._log_tables(clock.sigma_bar)  # float64: differences of them are taken
-        log_c_now, log_hazard, intensity = self._hazard(now, elapsed, sigma)
+        log_c, log_d = self._intensity(clock.sigma_bar[:, None]).log_tables()  # float64: differences of them are taken
+        log_c_now, log_hazard, intensity = self._hazard(now, clock)
         place = torch.arange(now.numel(), device=now.device)
         position = place % self.num_positions
         log_c, log_d = log_c.flatten(0, 1), log_d.flatten(0, 1)
@@ -375,17 +413,23 @@ class BridgeProcess(ForwardProcess):
         return value.view_as(now) if enough else super().posterior_entropy(log_rho, x_t, x_0, t)
 
     def _hazard(
-        self, now: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"], sigma: Float[Tensor, " b"]
+        self, now: Int[Tensor, "b d"], clock: ClockTime
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"], Float[Tensor, "b d"]]:
         """`log c_x`, `log(w / D_x)` and `A_x` at `x = x_t`, the second in a form that has its limit at `a_x = 0`."""
-        intensity = elapsed[:, None] * numerics.pick(self._clock_rates()[None], now)
-        log_c, _ = self._log_tables_at(now, elapsed)
-        return log_c, (sigma / elapsed).log()[:, None] + numerics.log_x_over_1mexp(intensity) - log_c, intensity
+        elapsed, sigma = (time.to(self.dtype)[:, None] for time in clock)
+        span = self._intensity(elapsed)
+        log_c, intensity = -span.higher(now), span.at(now)
+        growth = (sigma / self._pace(now, elapsed)).log()
+        return log_c, growth + numerics.log_x_over_1mexp(intensity) - log_c, intensity
+
+    def _rate_into(self, now: Int[Tensor, "b d"], clock: ClockTime) -> Float[Tensor, "b d"]:
+        """`w = σ(t) a_x` at `x = x_t`, per unit of `t`."""
+        elapsed, sigma = (time.to(self.dtype)[:, None] for time in clock)
+        return sigma * numerics.pick(self._speeds(elapsed), now)
 
     def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
         """Cumulative sums in rank order shrink by `c`; growing them back and taking differences undoes it."""
-        elapsed = self._clock(t, len(p_t)).sigma_bar - self._clock(start, len(p_t), "start").sigma_bar
-        log_c, _ = self._log_tables(elapsed)
+        log_c, _ = self._span(t, start, len(p_t), torch.float64).log_tables()
         # joined as logarithms in float64: either factor alone may leave the range
         cumulative = torch.exp(numerics.log_or_off(self._to_ranks(p_t.double()).cumsum(-1)) - log_c)
         return self._to_tokens(cumulative.diff(dim=-1, prepend=torch.zeros_like(cumulative[..., :1])))
@@ -394,7 +438,7 @@ class BridgeProcess(ForwardProcess):
         """`g_x = c_x log(c_x / p_T(x)) + Σ_{y>x} D_y log(D_y / p_T(y))`: one suffix sum."""
         p_T = torch.where(self.legal, self.marginals("p_T", p_T), 1.0)
         log_p = self._to_ranks(p_T).log()
-        log_c, log_d = (table[0] for table in self._log_tables(self._elapsed(1.0, 0.0, 1)))
+        log_c, log_d = (table[0] for table in self._span(1.0, 0.0, 1).log_tables())
         stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
         return torch.where(self.legal, self._to_tokens(stayed + numerics.suffix_sum(moved)), 0.0)
 
@@ -417,11 +461,11 @@ class BridgeProcess(ForwardProcess):
         if (until_s > until_t).any():
             raise ValueError("s must not come after t")
         source = self._draw_source(log_mean, generator)
-        rate = numerics.pick(self._clock_rates().detach()[None], now).double()
-        rung = torch.expm1(-until_s[:, None] * rate) / torch.expm1(-until_t[:, None] * rate)
+        by_t, by_s = (self._intensity(until[:, None]).double() for until in (until_t, until_s))
+        rung = torch.expm1(-by_s.at(now)) / torch.expm1(-by_t.at(now))
         uniform = torch.rand(now.shape, generator=generator, device=now.device, dtype=torch.float64)
         stays = (source >= now) | (uniform < rung)
-        earlier = self._highest_clock(until_s, now.shape, generator, below=now)
+        earlier = by_s.highest_ringing(now.shape, generator, below=now)
         return self._token_of(torch.where(stays, now, torch.maximum(source, earlier)))
 
     def next_jump(
@@ -439,20 +483,17 @@ class BridgeProcess(ForwardProcess):
         at time 0, to itself.
         """
         now = self._rank_of(self.tokens("x_t", x_t))
-        rate = numerics.pick(self._clock_rates().detach()[None], now).double()
         until_t = self._clock(t, len(x_t)).sigma_bar[:, None]
         source = self._draw_source(log_mean, generator)
         uniform = torch.rand(now.shape, generator=generator, device=now.device, dtype=torch.float64)
-        rang = -torch.log1p(uniform * torch.expm1(-until_t * rate)) / rate
+        total = self._intensity(until_t).double().at(now)
+        rang = self._when(now, -torch.log1p(uniform * torch.expm1(-total)), until_t)
         # a clock of rate 0 never rang; if the posterior says it did, any moment is as good
-        rang = torch.where(rate > 0, torch.minimum(rang, until_t), uniform * until_t)
-        earlier = self._rank_reached(
-            numerics.exponential(tuple(now.shape), generator=generator, device=now.device) / rang
-            + numerics.pick(numerics.suffix_sum(self._clock_rates().detach().double())[None], (now - 1).clamp(min=0))
-        )
+        rang = torch.where(total > 0, torch.minimum(rang, until_t), uniform * until_t)
+        earlier = self._intensity(rang).double().highest_ringing(now.shape, generator, below=now)
         jumps = source < now
         landing = self._token_of(torch.where(jumps, torch.maximum(source, earlier), now))
-        return torch.where(jumps, self.schedule.inverse(rang, self.exit_rates), 0.0), landing
+        return torch.where(jumps, self.schedule.inverse(rang, self.exits), 0.0), landing
 
     def _draw_source(self, log_mean: Float[Tensor, "b d n"], generator: torch.Generator | None) -> Int[Tensor, "b d"]:
         return numerics.categorical(self._to_ranks(log_mean).exp(), generator=generator)
@@ -496,25 +537,11 @@ class BridgeProcess(ForwardProcess):
     def _to_tokens(self, values: Shaped[Tensor, "*b n"]) -> Shaped[Tensor, "*c n"]:
         return numerics.permute(values, self.rank)
 
-    def _log_tables(self, elapsed: Float[Tensor, " b"]) -> tuple[Float[Tensor, "b g n"], Float[Tensor, "b g n"]]:
-        """`log c` and `log D` of every rank: that no higher clock rang, and that this one was the highest to ring."""
-        rates = self._clock_rates().to(elapsed.dtype)
-        log_c = -elapsed[:, None, None] * numerics.suffix_sum(rates)
-        return log_c, log_c + numerics.log1mexp(elapsed[:, None, None] * rates)
-
-    def _log_tables_at(
-        self, rank: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]
-    ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]:
-        """`_log_tables` looked up at one rank a token, O(1) each."""
-        rates = self._clock_rates()[None]
-        log_c = -elapsed[:, None] * numerics.pick(numerics.suffix_sum(rates), rank)
-        return log_c, log_c + numerics.log1mexp(elapsed[:, None] * numerics.pick(rates, rank))
-
     def _log_mass(
-        self, now: Int[Tensor, "b d"], source: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]
+        self, now: Int[Tensor, "b d"], source: Int[Tensor, "b d"], span: Intensity
     ) -> tuple[Bool[Tensor, "b d n"], Float[Tensor, "b d n"]]:
         """The ranks below `now` that the position has, and `log q_y` on them: `p_{t|0}(y|x_0)` for `x_0 ≤ y < x_t`."""
-        log_c, log_d = self._log_tables(elapsed)
+        log_c, log_d = span.log_tables()
         rank = torch.arange(self.num_states, device=now.device)
         now, source = now[..., None], source[..., None]
         below = (rank < now) & self._to_ranks(self.legal)
@@ -522,42 +549,14 @@ class BridgeProcess(ForwardProcess):
         log_q = torch.where(rank == source, stay, torch.where(rank > source, log_d, -torch.inf))
         return below, torch.where(below, log_q, -torch.inf)
 
-    def _log_reach(self, log_pi: Float[Tensor, "b d n"], elapsed: Float[Tensor, " b"]) -> Float[Tensor, "b d n"]:
+    def _log_reach(self, log_pi: Float[Tensor, "b d n"], span: Intensity) -> Float[Tensor, "b d n"]:
         """`log f_y`, `f_y = c_y π_y + D_y Π_{y-1}`: the chance to be at `y` when the source is drawn from `π`."""
-        log_c, log_d = self._log_tables(elapsed)
+        log_c, log_d = span.log_tables()
         prefix = numerics.prefix_sum(
             log_pi.exp()
         )  # non-negative terms: no digits are lost, and far faster than in logs
         log_prefix = torch.where(prefix > 0, prefix.clamp(min=torch.finfo(prefix.dtype).tiny).log(), -torch.inf)
         return numerics.logaddexp(log_c + log_pi, log_d + log_prefix)
-
-    def _highest_clock(
-        self,
-        elapsed: Float[Tensor, " b"],
-        shape: tuple[int, ...],
-        generator: torch.Generator | None,
-        below: Int[Tensor, "b d"] | None = None,
-    ) -> Int[Tensor, "b d"]:
-        """`Z`, the highest clock to have rung within `elapsed`; if `below` is given, of those of lower rank.
-
-        `P(Z ≤ y) = exp(-elapsed S_y)`, so `Z` is the lowest rank with `S_y ≤ E / elapsed`, `E ~ Exp(1)`; and as `E` has
-        no memory, asking that `Z < k` only shifts it by `elapsed S_{k-1}`.
-        """
-        threshold = numerics.exponential(shape, generator=generator, device=elapsed.device) / elapsed.double()[:, None]
-        if below is not None:
-            higher = numerics.suffix_sum(self._clock_rates().detach().double())
-            threshold = threshold + numerics.pick(higher[None], (below - 1).clamp(min=0))
-        return self._rank_reached(threshold)
-
-    def _rank_reached(self, threshold: Float[Tensor, "b d"]) -> Int[Tensor, "b d"]:
-        """The lowest rank with `S_y ≤ threshold`."""
-        higher = numerics.suffix_sum(self._clock_rates().detach().double())
-        ascending = higher.flip(-1)  # S falls with the rank; searchsorted wants it rising
-        if len(ascending) == 1:
-            found = torch.searchsorted(ascending[0], threshold, right=True)
-        else:
-            found = torch.searchsorted(ascending, threshold.T.contiguous(), right=True).T
-        return self.num_states - found
 
     def _run_out_by(self, alpha: Float[Tensor, "g k"]) -> None:
         """Rescale so that the whole of the schedule, not one unit of clock time, applies `alpha`."""

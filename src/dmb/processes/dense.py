@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from dmb import numerics
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time
-from dmb.schedules import LogLinear, Schedule
+from dmb.processes.base import ForwardProcess, Time, steady_exits
+from dmb.schedules import Exits, LogLinear, Schedule
 
 
 class DenseProcess(ForwardProcess):
@@ -54,8 +54,12 @@ class DenseProcess(ForwardProcess):
         super().__init__(num_positions, Q.shape[-1], schedule or LogLinear(), legal, marginals)
         self.Q = nn.Parameter(Q.clone())
 
-    def exit_rates(self) -> Float[Tensor, "g n"]:
-        return -self.Q.diagonal(dim1=1, dim2=2)
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.Q.dtype
+
+    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        return steady_exits(-self.Q.diagonal(dim1=1, dim2=2), elapsed)
 
     def sample(
         self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from dmb import numerics
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time, legal_states
-from dmb.schedules import LogLinear, Schedule
+from dmb.processes.base import ForwardProcess, Time, legal_states, steady_exits
+from dmb.schedules import Exits, LogLinear, Schedule
 
 
 class UniformProcess(ForwardProcess):
@@ -49,8 +49,12 @@ class UniformProcess(ForwardProcess):
         """The uniform distribution that the process forgets its data into."""
         return self.rate * self.legal / self.legal.sum(-1, keepdim=True)
 
-    def exit_rates(self) -> Float[Tensor, "g n"]:
-        return torch.where(self.legal, 1 - self.stationary, 0.0)
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.rate.dtype
+
+    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        return steady_exits(torch.where(self.legal, 1 - self.stationary, 0.0), elapsed)
 
     def sample(
         self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None

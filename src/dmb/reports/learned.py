@@ -31,7 +31,7 @@ def clock_intensities(process: BridgeProcess) -> Float[np.ndarray, "d n"]:
 
     The lowest rank of a position has no clock, and neither has a state that the position lacks.
     """
-    clock = process.schedule(torch.ones(1, dtype=torch.float64, device=process.device), process.exit_rates)
+    clock = process.schedule(torch.ones(1, dtype=torch.float64, device=process.device), process.exits)
     alpha = process.alpha.double()
     into_rank = torch.cat([torch.full_like(alpha[:, :1], torch.nan), clock.sigma_bar.to(alpha) * alpha], dim=1)
     rank = process.rank.expand(process.num_positions, -1)

@@ -150,13 +150,14 @@ def time_grid(
     share = torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=process.device)
     if grid == "cosine":
         share = torch.sin(torch.pi / 2 * share)
-    if grid == "uniform" or not (process.exit_rates() * process.p_0 > 0).any():  # or nothing ever changes
+    one = torch.ones(1, dtype=torch.float64, device=process.device)
+    if grid == "uniform" or not (process.exits(one).intensity * process.p_0 > 0).any():  # or nothing ever changes
         return share
     # only shares of changes are read off it, so all that matters is that its range holds that of any schedule
     canonical = Canonical(process.p_0, survival=1e-12)
-    end = process.schedule(torch.ones(1, dtype=torch.float64, device=process.device), process.exit_rates).sigma_bar
-    clock_time = canonical(share * canonical.inverse(end, process.exit_rates), process.exit_rates).sigma_bar
-    times = process.schedule.inverse(clock_time, process.exit_rates).clamp(0, 1)
+    end = process.schedule(one, process.exits).sigma_bar
+    clock_time = canonical(share * canonical.inverse(end, process.exits), process.exits).sigma_bar
+    times = process.schedule.inverse(clock_time, process.exits).clamp(0, 1)
     times[0], times[-1] = 1.0, 0.0
     return times
 

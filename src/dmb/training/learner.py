@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dmb.bridge import Bridge
 from dmb.numerics import seeded
 from dmb.training.checkpoint import Checkpoint
+from dmb.training.engine import averaged
 from dmb.training.settings import Settings
 
 
@@ -86,6 +87,30 @@ class Learner:
             self._start_random()
         self.progress.prior_bits = self.prior_bits()
 
+    @property
+    def joint(self) -> bool:
+        """Whether every step of Score-learning teaches the rates as well."""
+        return self.settings.matrix_objective == "joint"
+
+    def step_rates(self) -> None:
+        """Add `J_Q`'s own gradient a token to the rates', and move them. Every process has to call it."""
+        optimiser, progress = self.matrix_optimiser, self.progress
+        assert optimiser is not None
+        loss = self.model.prior_loss() / self.model.num_positions
+        if not loss.isfinite():
+            raise FloatingPointError(
+                f"J_Q is {loss.item()} in {progress.phase.title()}-learning, cycle {progress.cycle}, "
+                f"step {progress.phase_step}: does p_0 give probability 0 to a state of the data?"
+            )
+        loss.backward()
+        for parameter in self.process.parameters():
+            if parameter.grad is not None:
+                parameter.grad = averaged(self.fabric, parameter.grad)
+        optimiser.step()
+        optimiser.zero_grad()
+        self.process.normalise()
+        progress.prior_bits = self.prior_bits()
+
     def prior_bits(self) -> float:
         """`J_Q` under the current estimate `p_0`, in bits a token."""
         with torch.no_grad():
@@ -106,6 +131,8 @@ class Learner:
         for group in self._score_optimiser.param_groups:
             group["lr"] = rate
             group["weight_decay"] = decay if group["decays"] else 0.0
+        if self.joint and self.matrix_optimiser is not None:
+            self.matrix_optimiser.param_groups[0]["lr"] = settings.matrix_learning_rate * rate / settings.learning_rate
 
     @property
     def learning_rate(self) -> float:

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, nullcontext
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from dmb.data.base import Split
-from dmb.losses import noisy_copies
+from dmb.losses import follow_draws, noisy_copies
 from dmb.numerics import seed_of, seeded
 from dmb.training.engine import averaged, skips_bad_steps
 from dmb.training.learner import Learner, Progress
@@ -42,27 +42,40 @@ class _Noisy(NamedTuple):
         return _Noisy(self.x_t[rows], self.x_0[rows], self.t[rows], label, given)
 
 
-def matrix_phase(learner: Learner) -> Iterator[float]:
-    """Matrix-learning: lower `J_Q` in the rates (Eq. 5), exactly and without a batch; yields it in bits a token.
+def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
+    """Matrix-learning: lower the objective in the rates while the network stays as it is; yields J_Q in bits a token.
 
-    It ends after `matrix_steps`, or as soon as `J_Q < ε_Q`. Every process does the same sums, so none need to talk.
+    On `J_Q` (Eq. 5) a step is exact and has no batch, and the phase ends early if `J_Q < ε_Q`. On the whole bound a
+    step looks at two noisy copies of half a batch of sequences, through the averaged network. Learned jointly, the
+    rates have no phase of their own.
     """
-    settings, progress, optimiser = learner.settings, learner.progress, learner.matrix_optimiser
-    if optimiser is None:
-        return
-    while progress.phase_step < settings.matrix_steps and not progress.prior_bits < settings.matrix_tolerance:
-        optimiser.zero_grad()
-        loss = learner.model.prior_loss()
-        if not loss.isfinite():
-            raise FloatingPointError(
-                f"J_Q is {loss.item()} in Matrix-learning, cycle {progress.cycle}, step {progress.phase_step}: "
-                "does p_0 give probability 0 to a state of the data?"
-            )
-        loss.backward()
-        optimiser.step()
+    settings, progress = learner.settings, learner.progress
+    steps = 0 if learner.matrix_optimiser is None or settings.matrix_objective == "joint" else settings.matrix_steps
+    tolerance = settings.matrix_tolerance if settings.matrix_objective == "prior" else 0.0
+    while progress.phase_step < steps and not progress.prior_bits < tolerance:
+        if settings.matrix_objective == "bound":
+            _matrix_backward(learner, data)
+        learner.step_rates()
         progress.phase_step += 1
-        progress.prior_bits = learner.prior_bits()
         yield progress.prior_bits
+
+
+def _matrix_backward(learner: Learner, data: Split) -> None:
+    """Add to the rates the gradient of J_score a token, on the batch of this step of Matrix-learning."""
+    settings, progress = learner.settings, learner.progress
+    step = progress.cycle * settings.matrix_steps + progress.phase_step
+    noisy, pairs = _batch(learner, data, step, "matrix")
+    model = learner.averaged
+    model.network.eval()
+    for rows, _ in _parts(pairs, settings.accumulate):
+        part = noisy.at(rows)
+        with torch.no_grad():
+            output = model.outputs(part.x_t, part.t, part.label)
+        value = model.head.integrand(output, model.process, part.x_t, part.x_0, part.t).sum(-1)
+        loss = _following(learner, part, value).mean() / settings.accumulate / model.num_positions
+        if not loss.isfinite():
+            raise _not_finite(learner, value.detach(), part.t)
+        loss.backward()
 
 
 def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
@@ -87,38 +100,56 @@ def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
 def score_step(learner: Learner, data: Split) -> ScoreStep:
     """One step on the batch of this step: each process takes its rows of it, in `accumulate` parts."""
     settings, progress, fabric = learner.settings, learner.progress, learner.fabric
-    batch = data.batch(settings.batch_size, step=progress.step, seed=settings.seed)
-    x_0 = learner.model.data("x_0", batch.x_0.to(fabric.device))
-    label = batch.label.to(fabric.device) if batch.label is not None and learner.network.num_classes else None
-    generator = seeded(settings.seed, "noise", progress.step, device=fabric.device)
-    given = _given(x_0, settings.infill, generator)
-    x_t, t = noisy_copies(learner.process, x_0, given=given, generator=generator)
-    noisy = _Noisy(x_t, x_0, t, label, given)
-
+    noisy, mine = _batch(learner, data, progress.step, "score")
     learner.set_rates()
-    mine = torch.arange(len(x_0), device=fabric.device).chunk(fabric.world_size)[fabric.global_rank]
-    with _dropout_seed(settings.seed, progress.step, fabric), learner.process.fixed():
+    fixed = nullcontext() if learner.joint else learner.process.fixed()
+    with _dropout_seed(settings.seed, progress.step, fabric), fixed:
         losses = [_backward(learner, noisy.at(rows), last) for rows, last in _parts(mine, settings.accumulate)]
     loss = torch.cat(losses)
-    bits = learner.bits(_mean_without_given(fabric, loss.double(), None if given is None else given[mine]))
+    seen = noisy.at(mine.flatten())
+    bits = learner.bits(_mean_without_given(fabric, loss.double(), seen.given))
     if not math.isfinite(bits):
-        raise _not_finite(learner, loss, t[mine])
+        raise _not_finite(learner, loss, seen.t)
     norm = fabric.clip_gradients(
         learner.wrapped, learner.score_optimiser, max_norm=settings.clip or math.inf, error_if_nonfinite=False
     )
     assert norm is not None
     if not norm.isfinite() and not skips_bad_steps(fabric):
-        raise _not_finite(learner, loss, t[mine])
+        raise _not_finite(learner, loss, seen.t)
     learner.score_optimiser.step()
     learner.score_optimiser.zero_grad()
     learner.average.update_parameters(learner.network)
+    if learner.joint:
+        learner.step_rates()
     return ScoreStep(bits, norm.item())
 
 
-def _parts(rows: Int[Tensor, " b"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
-    """`rows` in `count` parts, each with whether it is the last."""
-    for index, part in enumerate(rows.chunk(count)):
-        yield part, index == count - 1
+def _batch(
+    learner: Learner, data: Split, step: int, phase: Literal["score", "matrix"]
+) -> tuple[_Noisy, Int[Tensor, "c m"]]:
+    """The noisy batch of a step and this process's rows of it, one line for each noisy copy of the same examples."""
+    settings, fabric, device = learner.settings, learner.fabric, learner.fabric.device
+    copies = 2 if learner.joint or phase == "matrix" else 1
+    count = settings.batch_size // copies
+    # of the same names as ever for Score-learning, so that runs from before there were others can be repeated
+    seed, noise = (settings.seed, "noise") if phase == "score" else (seed_of(settings.seed, phase), "matrix noise")
+    batch = data.batch(count, step=step, seed=seed)
+    x_0 = learner.model.data("x_0", batch.x_0.to(device))
+    label = batch.label.to(device) if batch.label is not None and learner.network.num_classes else None
+    generator = seeded(settings.seed, noise, step, device=device)
+    given = _given(x_0, settings.infill, generator) if phase == "score" else None
+    x_0 = x_0.repeat(copies, 1)
+    label, given = (None if each is None else torch.cat([each] * copies) for each in (label, given))
+    x_t, t = noisy_copies(learner.process, x_0, copies=copies, given=given, generator=generator)
+    rows = torch.arange(count, device=device).chunk(fabric.world_size)[fabric.global_rank]
+    offset = count * torch.arange(copies, device=device)
+    return _Noisy(x_t, x_0, t, label, given), rows + offset[:, None]
+
+
+def _parts(rows: Int[Tensor, "c m"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
+    """`rows` in `count` parts, copies of one example in the same, each with whether it is the last."""
+    for index, part in enumerate(rows.chunk(count, dim=1)):
+        yield part.flatten(), index == count - 1
 
 
 def _backward(learner: Learner, part: _Noisy, last: bool) -> Float[Tensor, " p"]:
@@ -126,8 +157,18 @@ def _backward(learner: Learner, part: _Noisy, last: bool) -> Float[Tensor, " p"]
     learner.network.train()
     with learner.fabric.no_backward_sync(learner.wrapped, enabled=not last):
         loss = learner.model.integrand(*part).sum(-1)
+        if learner.joint:
+            loss = _following(learner, part, loss)
         learner.fabric.backward(loss.mean() / learner.settings.accumulate / learner.model.num_positions)
     return loss.detach()
+
+
+def _following(learner: Learner, part: _Noisy, value: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+    """`value`, its gradient in the rates made whole: see `follow_draws`."""
+    log_prob = learner.process.log_prob(part.x_t, part.x_0, part.t)
+    if part.given is not None:  # nothing was drawn there
+        log_prob = torch.where(part.given, 0.0, log_prob)
+    return follow_draws(value.view(2, -1), log_prob.sum(-1).view(2, -1)).flatten()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +18,14 @@ class Settings:
     score_steps: int = 1000
     """Most steps of Score-learning in a cycle."""
     matrix_steps: int = 100
-    """Most steps of Matrix-learning in a cycle; 0 leaves the forward process as it is."""
+    """Most steps of Matrix-learning in a cycle; 0 leaves the forward process as it is (unless learned jointly)."""
+    matrix_objective: Literal["prior", "bound", "joint"] = "prior"
+    """What the rates are learned on: J_Q, as printed; the whole bound, in turn with the network; or the whole bound in
+    every step of Score-learning, on two noisy copies of half as many sequences, and no Matrix-learning besides."""
     score_tolerance: float = 0.0
     """ε_score: a cycle's Score-learning ends when the running mean of J_score falls below."""
     matrix_tolerance: float = 0.0
-    """ε_Q: a cycle's Matrix-learning ends when J_Q falls below."""
+    """ε_Q: a cycle's Matrix-learning on J_Q ends when it falls below."""
     tolerance: float = 0.0
     """ε: training ends when, after a cycle, J_score + J_Q is below."""
     start: Literal["histogram", "random"] = "histogram"
@@ -77,6 +80,11 @@ class Settings:
         """Steps of Score-learning in all cycles, if no tolerance ends them before."""
         return self.cycles * self.score_steps
 
+    @property
+    def part(self) -> int:
+        """What a process's share of a batch must be a multiple of: its parts, and pairs of copies in each."""
+        return self.accumulate * (1 if self.matrix_objective == "prior" else 2)
+
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
@@ -95,11 +103,11 @@ class Settings:
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
         _require(0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)
         _require(self.minutes is None or self.minutes > 0, "minutes", "positive", self.minutes)
-        _require(self.start in ("histogram", "random"), "start", "'histogram' or 'random'", self.start)
-        _require(self.decay in ("constant", "cosine"), "decay", "'constant' or 'cosine'", self.decay)
-        _require(
-            self.batch_size % self.accumulate == 0, "batch_size", f"a multiple of {self.accumulate}", self.batch_size
-        )
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                choices = get_args(hint)
+                _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
+        _require(self.batch_size % self.part == 0, "batch_size", f"a multiple of {self.part}", self.batch_size)
 
 
 def settings_from(options: dict[str, object]) -> Settings:

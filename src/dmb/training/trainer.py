@@ -15,8 +15,9 @@ from dmb.bridge import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
 from dmb.numerics import seeded
+from dmb.schedules import Canonical
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.engine import averaged, engine, gathered
+from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
 from dmb.training.learner import Learner, Progress
 from dmb.training.phases import matrix_phase, score_phase
 from dmb.training.settings import Settings, settings_from
@@ -118,15 +119,31 @@ def train(
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
     fabric = fabric or engine()
-    share = fabric.world_size * settings.accumulate
+    share = fabric.world_size * settings.part
     if settings.batch_size % share:
         raise ValueError(
-            f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
+            f"batch_size must be a multiple of {share}, to be shared out over processes and parts, "
+            f"got {settings.batch_size}"
         )
+    if settings.matrix_objective != "prior":
+        _check_learnable(bridge, fabric)
     checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", settings.keep)
     if checkpoints is not None and checkpoints.steps() and not resume:
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
+
+
+def _check_learnable(bridge: Bridge, fabric: Fabric) -> None:
+    """Whether the rates can be learned on the whole bound."""
+    if not any(parameter.requires_grad for parameter in bridge.process.parameters()):
+        raise ValueError(f"matrix_objective must be prior: {type(bridge.process).__name__} has no rates to learn")
+    if not isinstance(bridge.process.schedule, Canonical):
+        raise ValueError(
+            "rates are learned on the bound in canonical time only: on any other, fast clocks hide what they destroy "
+            "at times that are hardly ever drawn (schedule=canonical)"
+        )
+    if skips_bad_steps(fabric):
+        raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
 
 
 class _Trainer:
@@ -169,10 +186,10 @@ class _Trainer:
             if progress.phase == "matrix":
                 if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate:
                     self.learner.reestimate_marginals()
-                for _ in matrix_phase(self.learner):
+                for _ in matrix_phase(self.learner, self.data.train):
                     if self._interrupted()[0]:  # if time is up, there is a first step of Score-learning to evaluate yet
                         return self._save()
-                if settings.matrix_steps > 0 and self.learner.matrix_optimiser is not None:
+                if progress.phase_step > 0:
                     yield self._report("matrix", alpha=self._alpha())
                 progress.phase, progress.phase_step = "score", 0
             self._since = (progress.step, time.perf_counter())
