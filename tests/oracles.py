@@ -9,7 +9,7 @@ import scipy.stats
 def bridge_rates(alpha, rank):
     """Q of one position: rank r > rank of x is entered from x at rate alpha[r - 1]."""
     n = len(rank)
-    Q = np.zeros((n, n))
+    Q = np.zeros((n, n), dtype=alpha.dtype)
     for x in range(n):
         for y in range(n):
             if rank[y] > rank[x]:
@@ -25,17 +25,55 @@ def uniform_rates(states, n):
     return Q
 
 
+def masking_rates(alpha):
+    """Q of one position: state x jumps to the mask, the last state, at rate alpha[x]."""
+    Q = np.zeros((len(alpha) + 1, len(alpha) + 1), dtype=alpha.dtype)
+    for x, rate in enumerate(alpha):
+        Q[x, -1], Q[x, x] = rate, -rate
+    return Q
+
+
+def steady(u):
+    return u
+
+
+def delayed(power):
+    """-log(1 - s^p), s = 1 - exp(-u): a clock that has rung by u with chance s^p.
+
+    As it stands, with digits enough that s^p may come as close to 0 or 1 as it likes.
+    """
+    return mpmath.workdps(400)(lambda u: -mpmath.log(1 - (1 - mpmath.exp(-u)) ** power))
+
+
+@mpmath.workdps(400)
+def early(u):
+    return 1 - mpmath.exp(-u)
+
+
+PROFILES = (steady, delayed(2), delayed(4), early)
+
+
+def slope(function, u):
+    """Its derivative, taken in log u so that the step is small beside any u."""
+    return mpmath.diff(lambda log_u: function(mpmath.exp(log_u)), mpmath.log(u)) / u
+
+
+def softmax(logits):
+    weights = [mpmath.exp(mpmath.mpf(float(logit))) for logit in logits]
+    return [weight / mpmath.fsum(weights) for weight in weights]
+
+
 def loglinear(t, survival=1e-3):
     return float(-np.log1p(-(1 - survival) * t)), float((1 - survival) / (1 - (1 - survival) * t))
 
 
-def transition(Q, elapsed):
-    return scipy.linalg.expm(elapsed * Q)
+def transition(Q, elapsed=1.0):
+    return scipy.linalg.expm((elapsed * Q).astype(float))
 
 
-def transition_to_50_digits(Q, elapsed):
-    with mpmath.workdps(50):
-        return np.array(mpmath.expm(mpmath.matrix(Q.tolist()) * mpmath.mpf(elapsed)).tolist(), dtype=float)
+@mpmath.workdps(50)
+def transition_to_50_digits(integrated):
+    return np.array(mpmath.expm(mpmath.matrix(integrated.tolist())).tolist(), dtype=float)
 
 
 def chi_square_p_value(counts, probabilities):
@@ -62,14 +100,13 @@ def chi_square_p_value(counts, probabilities):
     return scipy.stats.chisquare(pooled_counts, pooled_expected).pvalue
 
 
-def score_entropy(Q, sigma, elapsed, x_0, x_t, log_score):
-    """The integrand of J_score (Eq. 8) at one position, by a loop over y."""
-    P = transition(Q, elapsed)
+def score_entropy(Q, P, x_0, x_t, log_score):
+    """The integrand of J_score (Eq. 8) at one position, by a loop over y; Q are rates per unit of t."""
     total = 0.0
     for y in range(len(Q)):
         if y == x_t or Q[y, x_t] == 0:
             continue
         ratio = P[x_0, y] / P[x_0, x_t]
         score = np.exp(log_score[y])
-        total += sigma * Q[y, x_t] * (score - ratio + (ratio * (np.log(ratio) - log_score[y]) if ratio > 0 else 0))
+        total += Q[y, x_t] * (score - ratio + (ratio * (np.log(ratio) - log_score[y]) if ratio > 0 else 0))
     return total

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -320,3 +321,10 @@ def test_a_template_may_be_marked_by_frozen_instead_of_minus_one():
     x = bridge.sample(8, template=torch.tensor([1, 2]), frozen=torch.tensor([False, True]), steps=2)
     assert (x[:, 1] == 2).all()
     assert len(bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), steps=2)) == 2
+
+
+def test_importing_the_library_loads_no_training_engine():
+    code = "import sys, dmb, dmb.cli; print(*{'lightning_fabric', 'torch._dynamo', 'tensorboard'} & set(sys.modules))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []

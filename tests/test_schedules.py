@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
+import scipy.special
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +101,83 @@ def test_canonical_time_pools_all_positions():
     assert (torch.exp(-u) + torch.exp(-9 * u)).item() / 2 == pytest.approx(1 - 0.999 * 0.5, rel=1e-12)
 
 
+def varying_clocks(alpha, raw_profile, mu=(0.4, 0.3, 0.2, 0.1)):
+    """A bridge of four states in canonical time, and by hand the chance that a token has changed by a clock time."""
+    alpha = torch.tensor([alpha], dtype=torch.float64)
+    schedule = dmb.Canonical(torch.tensor([mu], dtype=torch.float64))
+    process = dmb.VaryingBridgeProcess(alpha, torch.arange(4)[None], schedule=schedule)
+    with torch.no_grad():
+        process.raw_profile.copy_(torch.tensor(raw_profile).T)
+    mixture = scipy.special.softmax(np.array(raw_profile).T, axis=0)
+
+    def changed(u):
+        s = -np.expm1(-u)
+        late = [u - np.log(p) if u > 40 else -np.log1p(-(s**p)) for p in (2, 4)]
+        clocks = alpha[0].numpy() * (np.array([u, *late, s]) @ mixture)
+        exits = np.array([clocks.sum(), clocks[1:].sum(), clocks[2]])
+        return (np.array(mu[:3]) * -np.expm1(-exits)).sum() / sum(mu[:3])
+
+    return process, changed, 1e-40
+
+
+def clocks_that_start_late():
+    return varying_clocks([0.2, 30.0, 2.0], [[0.0, 0, 20, 0], [0, 0, 30, 0], [0, 0, 40, 0]])
+
+
+def a_rare_state_that_outlasts_all_others():
+    return varying_clocks(
+        [6.0, 600.0, 3.0], [[0.0, -9, -9, -9], [-9, 0, -9, -9], [-9, -9, -9, 0]], (0.3, 0.4, 4e-8, 0.3)
+    )
+
+
+def clocks_that_stop_long_before_others_start():
+    return varying_clocks([0.1, 1e-4, 1e-4], [[0.0, 0, 0, 20], [0, 0, 20, 0], [0, 0, 30, 0]])
+
+
+def states_masked_at_very_different_times():
+    exponents = torch.tensor([[0.2, 1.0, 3.0, 8.0]], dtype=torch.float64)
+    process = dmb.TokenwiseMasking(exponents, schedule=dmb.Canonical(torch.nn.functional.pad(MU, (0, 1))))
+    return process, lambda u: (MU[0].numpy() * (-np.expm1(-u)) ** exponents[0].numpy()).sum(), 1e-170
+
+
+def states_that_are_all_masked_late():
+    exponents = torch.tensor([[8.0, 60.0]], dtype=torch.float64)
+    mu = torch.tensor([[0.5, 0.5, 0.0]], dtype=torch.float64)
+    process = dmb.TokenwiseMasking(exponents, schedule=dmb.Canonical(mu))
+    return process, lambda u: ((-np.expm1(-u)) ** exponents[0].numpy()).mean(), 1e-5
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        clocks_that_start_late,
+        a_rare_state_that_outlasts_all_others,
+        clocks_that_stop_long_before_others_start,
+        states_masked_at_very_different_times,
+        states_that_are_all_masked_late,
+    ],
+)
+def test_canonical_time_solves_its_equation_where_clocks_vary(build):
+    process, changed, low = build()
+    t = torch.tensor([0.0, 1e-30, 1e-12, 1e-9, 1e-6, 1e-3, 0.03, 0.05, 0.1, 0.5, 0.9, 0.999, 1.0], dtype=torch.float64)
+    calls = []
+    u, speed = process.schedule(t, lambda elapsed: calls.append(1) or process.exits(elapsed))
+    assert u[0] == 0
+    assert len(calls) < 30
+
+    def solve(time):
+        equation = lambda log_u: np.log(changed(np.exp(log_u)) / (0.999 * time))  # noqa: E731
+        return np.exp(scipy.optimize.brentq(equation, np.log(low), np.log(1e6), xtol=1e-15, rtol=8.9e-16))
+
+    for time, mine, slope in list(zip(t.tolist(), u.tolist(), speed.tolist(), strict=True))[1:]:
+        assert changed(mine) == pytest.approx(0.999 * time, rel=1e-10)
+        assert mine == pytest.approx(solve(time), rel=1e-10)
+        difference = (solve(time * (1 + 1e-5)) - solve(time * (1 - 1e-5))) / (2e-5 * time)
+        assert slope == pytest.approx(difference, rel=1e-5 if time < 0.9 else 1e-3)
+    back = process.schedule.inverse(u, process.exits)
+    torch.testing.assert_close(back, t, rtol=1e-10, atol=0)
+
+
 def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
     schedule = dmb.Canonical(MU)
     before = clock(schedule, 0.3).sigma_bar
@@ -115,7 +193,10 @@ def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
         (lambda: dmb.Canonical(torch.tensor([[0.5, 0.6]])), "marginals must sum to 1, got 1.1 in row 0"),
         (lambda: dmb.Canonical(MU)(torch.zeros(1)), "exits must be given"),
         (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.zeros(1, 4), u)), "every rate is 0"),
-        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.ones(1, 5), u)), "must cover the 5 states"),
+        (
+            lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.ones(1, 5), u)),
+            "must cover the 5 states",
+        ),
     ],
 )
 def test_a_schedule_refuses_what_it_cannot_run_on(build, message):

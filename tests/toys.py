@@ -18,6 +18,21 @@ def stir(process, seed=0):
     return process
 
 
+def _varying(marginals):
+    process = stir(dmb.VaryingBridgeProcess.from_marginals(marginals))
+    with torch.no_grad():
+        process.raw_profile.normal_(generator=torch.Generator().manual_seed(1))
+    return process
+
+
+def _tokenwise(marginals):
+    schedule = dmb.Canonical(torch.nn.functional.pad(marginals, (0, 1)))
+    process = dmb.TokenwiseMasking.from_marginals(marginals, schedule=schedule)
+    with torch.no_grad():
+        process.log_exponents.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
+    return process
+
+
 def _bridge(**options):
     return lambda marginals: stir(dmb.BridgeProcess.from_marginals(marginals, **options))
 
@@ -28,6 +43,8 @@ PROCESSES = {
     "bridge in canonical time": lambda m: stir(dmb.BridgeProcess.from_marginals(m, schedule=dmb.Canonical(m))),
     "bridge with mask": _bridge(mask=True),
     "masked diffusion": lambda m: dmb.BridgeProcess.from_marginals(m, mask=True, floor=0.0),
+    "varying bridge": _varying,
+    "tokenwise masking": _tokenwise,
     "uniform": lambda m: dmb.UniformProcess(*m.shape, marginals=m).double(),
     "dense": lambda m: dmb.DenseProcess(_dense_rates(m.shape[1])[None], num_positions=len(m), marginals=m),
 }

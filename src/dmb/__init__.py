@@ -16,7 +16,9 @@ from dmb.networks import Transformer as Transformer
 from dmb.processes import BridgeProcess as BridgeProcess
 from dmb.processes import DenseProcess as DenseProcess
 from dmb.processes import ForwardProcess as ForwardProcess
+from dmb.processes import TokenwiseMasking as TokenwiseMasking
 from dmb.processes import UniformProcess as UniformProcess
+from dmb.processes import VaryingBridgeProcess as VaryingBridgeProcess
 from dmb.schedules import Canonical as Canonical
 from dmb.schedules import Geometric as Geometric
 from dmb.schedules import Linear as Linear

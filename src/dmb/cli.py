@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"dmb {__version__}")
         return
-    commands = (quickstart, prepare, train, evaluate, sample, report)
+    commands = (quickstart, prepare, train, evaluate, sample, report, compare)
     try:
         code = tyro.extras.subcommand_cli_from_dict(
             {command.__name__: command for command in commands},
@@ -130,12 +130,7 @@ def train(
         chosen = Run.open(out).recipe
         if chosen.name != recipe:
             raise ValueError(f"{out} is a run of the recipe {chosen.name}, not of {recipe}")
-    if data is not None:
-        chosen = replace(chosen, data=replace(chosen.data, source=data))
-    chosen = recipes.override(chosen, set)
-    source = chosen.data.source
-    if source not in BUILT_IN and Path(source).exists():  # the run is to find it from any folder
-        chosen = replace(chosen, data=replace(chosen.data, source=str(Path(source).resolve())))
+    chosen = _changed(chosen, data, set)
     if show:
         for name, value in recipes.settings_of(chosen).items():
             print(f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}")
@@ -270,6 +265,62 @@ def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) 
         path = write_report(Run.open(run), seed=seed, progress=progress)
     print(path)
     return 0
+
+
+def compare(
+    recipe: Annotated[Positional[str], arg(metavar="RECIPE")],
+    data: Annotated[str | None, arg(metavar="PATH")] = None,
+    out: Annotated[Path | None, arg(metavar="FOLDER")] = None,
+    rows: Annotated[tuple[str, ...], arg(metavar="NAME")] = (),
+    seeds: int = 3,
+    steps: int | None = None,
+    sequences: int | None = None,
+    workers: int | None = None,
+    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
+    list_: Annotated[bool, arg(name="list")] = False,
+) -> int:
+    """Train masked, uniform and learned forward processes with several seeds, and make one table of them.
+
+    Examples: `dmb compare digits`; `dmb compare pydocs --data novel.txt --rows mdlm mean-descending --seeds 5`.
+
+    Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, curves.png and
+    results.json. Stop it with Ctrl-C at any moment; the same command goes on where it was, and with more rows or seeds
+    adds to what is there.
+
+    Args:
+        recipe: what all rows share.
+        data: train on this instead; see train.
+        out: the folder of the comparison; runs/compare-<recipe> unless given.
+        rows: compare these; all that make sense for the data, unless given.
+        seeds: runs of every row, with the seeds 0, 1, …
+        steps: of Score-learning in every run; as many as the recipe has, unless given.
+        sequences: test sequences to evaluate, spread evenly; all, unless given.
+        workers: runs side by side; as many as there are cores, unless given.
+        set: change settings of all rows.
+        list_: print the rows with their settings, and do nothing.
+    """
+    from dmb import comparison  # slow to import, and no other command needs it
+
+    plan = comparison.plan(
+        _changed(recipes.recipe(recipe), data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
+        shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences,
+    )  # fmt: skip
+    if list_:
+        for row in plan.rows:
+            print(f"{row.name:<16}  {row.title:<42}  {' '.join(row.settings)}")
+        return 0
+    return comparison.compare(plan, workers=comparison.cores() if workers is None else workers, console=notes)
+
+
+def _changed(recipe: Recipe, source: str | None, assignments: tuple[str, ...]) -> Recipe:
+    """The recipe with other data and settings; a file by its full path, for the run is to find it from any folder."""
+    if source is not None:
+        recipe = replace(recipe, data=replace(recipe.data, source=source))
+    recipe = recipes.override(recipe, assignments)
+    source = recipe.data.source
+    if source not in BUILT_IN and Path(source).exists():
+        recipe = replace(recipe, data=replace(recipe.data, source=str(Path(source).resolve())))
+    return recipe
 
 
 def _sets_joined(arguments: list[str]) -> list[str]:

@@ -36,25 +36,30 @@ def score_loss(
         return model.integrand(x_t, x_0, t, label, given).sum(-1)
 
 
-def follow_draws(value: Float[Tensor, "2 b"], log_prob: Float[Tensor, "2 b"]) -> Float[Tensor, "2 b"]:
-    r"""`value` as it is, with a gradient that also counts how the forward process chose the noisy tokens.
+def follow_draws(
+    value: Float[Tensor, "b d"], log_prob: Float[Tensor, "b d"], expected: Float[Tensor, "b d"]
+) -> Float[Tensor, " b"]:
+    r"""The sum of `value` over positions, with a gradient that also counts how the noisy tokens were drawn.
 
-    The rates decide what `x_t` is drawn as well as what it costs, and `∇ E[f] = E[∇f + f ∇ log p_{t|0}(x_t|x_0)]`. Two
-    copies of one example at one time are each other's baseline: `(f_1 - f_2) (∇ log p_1 - ∇ log p_2) / 2` has the mean
-    of the second term, and little of its variance.
+    The rates decide what `x_t` is drawn as well as what it costs: `∇ E[f] = E[∇f + f ∇ log p_{t|0}(x_t|x_0)]`.
+    Position `i` is drawn on its own, so of `f = Σ_j f_j` its part of the second term needs `f_i`, and of the other
+    positions only what their cost has to do with `i`: whatever is `expected` of `f_j` by one who does not know `x_t^i`
+    can be taken away, and leaves the mean as it is. Most of the noise goes with it.
 
     Args:
-        value: the integrand of each of two noisy copies.
-        log_prob: `log p_{t|0}(x_t|x_0)` of each.
+        value: the integrand `f_j` at each position.
+        log_prob: `log p_{t|0}(x_t|x_0)` at each position.
+        expected: any guess at `value[:, j]` that is made from `x_0`, `t` and `x_t[:, j]` alone; see `CostBaseline`.
 
     >>> rate = torch.tensor(2.0, requires_grad=True)
-    >>> value, log_prob = torch.tensor([[3.0], [1.0]]), torch.stack([rate.log(), -rate])[:, None]
-    >>> follow_draws(value, log_prob).mean().backward()
-    >>> rate.grad  # (3 - 1) (1/2 + 1) / 2
-    tensor(1.5000)
+    >>> value, expected = torch.tensor([[3.0, 1.0]]), torch.tensor([[2.5, 0.5]])
+    >>> follow_draws(value, torch.stack([rate.log(), -rate])[None], expected).backward()
+    >>> rate.grad  # (3 + (1 - 0.5)) / 2 - (1 + (3 - 2.5))
+    tensor(0.2500)
     """
-    advantage = (value - value.flip(0)).detach()
-    return value + advantage * (log_prob - log_prob.detach())
+    surprise = (value - expected).detach()
+    weight = value.detach() + surprise.sum(-1, keepdim=True) - surprise
+    return (value + weight * (log_prob - log_prob.detach())).sum(-1)
 
 
 @torch.no_grad()
@@ -62,15 +67,11 @@ def noisy_copies(
     process: ForwardProcess,
     x_0: Int[Tensor, "b d"],
     *,
-    copies: int = 1,
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"]]:
-    """`x_t ~ p_{t|0}(·|x_0)` and `t`: one time a row, stratified over the batch; `given` positions stay clean.
-
-    With `copies`, `x_0` holds the same rows so many times over, and all copies of a row share its time.
-    """
-    t = numerics.stratified_times(len(x_0) // copies, generator=generator, device=x_0.device).repeat(copies)
+    """`x_t ~ p_{t|0}(·|x_0)` and `t`: one time a row, stratified over the batch; `given` positions stay clean."""
+    t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
     x_t = process.sample(x_0, t, generator=generator)
     return (x_t if given is None else torch.where(given, x_0, x_t)), t
 

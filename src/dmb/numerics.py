@@ -80,8 +80,11 @@ def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
 
 
 def times_log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
-    """`a log(a / b)`, 0 at `a = 0`."""
-    positive = log_a.exp() > 0
+    """`a log(a / b)`, 0 at `a = 0` and wherever `a` is so small that `b` may have underflowed before it.
+
+    That is below the square root of the smallest number, where any such term is lost in rounding.
+    """
+    positive = log_a > math.log(torch.finfo(log_a.dtype).tiny) / 2
     log_a = torch.where(positive, log_a, 0.0)
     return torch.where(positive, log_a.exp() * (log_a - torch.where(positive, log_b, 0.0)), 0.0)
 

@@ -106,10 +106,14 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
 
 def _announce(console: Console, path: Path, recipe: Recipe, data: DataSet, resume: bool) -> None:
     settings = recipe.training
+    if settings.matrix_objective == "joint":
+        matrix = "each of which teaches the rates as well"
+    else:
+        matrix = f"after {settings.matrix_steps} of Matrix-learning each"
     _say(
         console,
         f"{'going on with' if resume else 'training'} {path}: {data.name}, {data.num_positions} positions, "
-        f"{data.num_states} states; {settings.cycles} cycles of {settings.matrix_steps} + {settings.score_steps} steps",
+        f"{data.num_states} states; {settings.cycles} × {settings.score_steps} steps of Score-learning, {matrix}",
     )
 
 

@@ -128,3 +128,46 @@ class MoveControl:
         design = weight[:, None] * torch.cat([features, torch.ones_like(t)[:, None], t[:, None]], dim=-1)
         self._gram += design.T @ design
         self._moment += design.T @ (weight * value)
+
+
+class CostBaseline:
+    r"""What a position is expected to cost, by what can be known of it alone: a baseline for the gradient in the rates.
+
+    A linear fit to the integrand, on the batches before: if the token has moved, on `1/t` and 1 and the same times its
+    surprisal `-log p_0(x_0)`; if it has not, on 1 and `t`. Older batches count for less and less.
+    """
+
+    _FEATURES, _KEEP = 6, 0.99
+
+    def __init__(self, device: torch.device | None = None):
+        self.gram = torch.zeros(self._FEATURES, self._FEATURES, dtype=torch.float64, device=device)
+        self.moment = torch.zeros(self._FEATURES, dtype=torch.float64, device=device)
+
+    def features(
+        self, process: ForwardProcess, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+    ) -> Float[Tensor, "b d f"]:
+        """What the fit goes by, each times `t`, so that no time outweighs the others."""
+        t = t.double()[:, None]
+        moved = (x_t != x_0).double()
+        surprisal = -numerics.pick(process.p_0[None], x_0).double().log().nan_to_num(posinf=0.0)
+        columns = [moved, moved * t, moved * surprisal, moved * surprisal * t, (1 - moved) * t, (1 - moved) * t * t]
+        return torch.stack(columns, dim=-1)
+
+    def predict(self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"]) -> Float[Tensor, "b d"]:
+        """The cost to expect, by the fit so far; 0 before there is one."""
+        coefficients = torch.linalg.pinv(self.gram, hermitian=True) @ self.moment
+        return features @ coefficients / t.double()[:, None]
+
+    def sums(
+        self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"], value: Float[Tensor, "b d"]
+    ) -> Float[Tensor, "f g"]:
+        """What `update` wants to know of a batch, as means over it: of several batches, take the mean again."""
+        target = value.detach().double() * t.double()[:, None]
+        target = torch.where(target.isfinite(), target, 0.0)
+        design = torch.cat([features, target[..., None]], dim=-1).flatten(0, 1)
+        return features.flatten(0, 1).T @ design / len(design)
+
+    def update(self, sums: Float[Tensor, "f g"]) -> None:
+        """Learn from a batch, after it has been used."""
+        self.gram.mul_(self._KEEP).add_(sums[:, :-1])
+        self.moment.mul_(self._KEEP).add_(sums[:, -1])

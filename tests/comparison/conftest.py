@@ -1,4 +1,6 @@
 import json
+import os
+import threading
 
 import pytest
 
@@ -59,3 +61,25 @@ def made_up(planned):
             (job.path / "evaluation.json").write_text(json.dumps(found))
 
     return make
+
+
+@pytest.fixture
+def interrupted():
+    """Send this process a signal as soon as all these files are there; never once the test is over."""
+    over = threading.Event()
+    threads = []
+
+    def when(number, files):
+        def wait():
+            while not over.wait(0.02):
+                if all(file.exists() for file in files):
+                    os.kill(os.getpid(), number)
+                    return
+
+        threads.append(threading.Thread(target=wait))
+        threads[-1].start()
+
+    yield when
+    over.set()
+    for thread in threads:
+        thread.join()

@@ -1,9 +1,6 @@
 import json
-import os
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -101,15 +98,10 @@ def test_a_run_that_fails_is_shown_with_its_last_words(capsys, instead):
     assert said.out.count("| failed |") == 2
 
 
-def test_stopped_it_says_how_to_go_on(tmp_path, capsys, instead):
+def test_stopped_it_says_how_to_go_on(tmp_path, capsys, instead, interrupted):
     instead("trap 'exit 143' TERM; touch ready; while true; do sleep 0.05; done")
 
-    def interrupt():
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=interrupt).start()
+    interrupted(signal.SIGTERM, [tmp_path / "ready"])
     assert dmb_("compare", "digits", "--out", "out", "--rows", "mdlm", *SMALL, *SET) == 143
     said = capsys.readouterr()
     assert "go on with: dmb compare digits --out out --rows mdlm --seeds 1 --steps 10 --sequences 32 --set width=16" in said.err  # fmt: skip

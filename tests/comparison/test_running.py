@@ -1,8 +1,6 @@
 import os
 import signal
 import sys
-import threading
-import time
 from dataclasses import dataclass, fields
 
 import pytest
@@ -73,20 +71,15 @@ def test_no_more_than_so_many_run_side_by_side_and_cores_are_shared_among_them(s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_what_runs_save_itself_and_starts_nothing_more(scripts, number):
+def test_a_signal_lets_what_runs_save_itself_and_starts_nothing_more(scripts, interrupted, number):
     saves = BEGIN + (
         "def save(*_): (path / 'saved').touch(); time.sleep(0.3); (path / 'left').touch(); sys.exit(143)\n"
         "signal.signal(signal.SIGTERM, save); (path / 'ready').touch(); time.sleep(60)"
     )
     jobs = scripts((saves, DONE), (saves, DONE), (DONE,))
 
-    def interrupt():
-        while not all((job.path / "ready").exists() for job in jobs[:2]):
-            time.sleep(0.02)
-        os.kill(os.getpid(), number)
-
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    threading.Thread(target=interrupt).start()
+    interrupted(number, [job.path / "ready" for job in jobs[:2]])
     assert outcome(jobs, workers=2) == (number, {})
     assert all((job.path / "left").exists() and not (job.path / "done").exists() for job in jobs[:2])
     assert not jobs[2].path.exists()

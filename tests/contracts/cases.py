@@ -1,8 +1,9 @@
-"""The processes that the contract is checked on, each beside its dense rate matrices built by loops."""
+"""The processes that the contract is checked on, each beside its dense generators built by loops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import mpmath
 import numpy as np
 import torch
 
@@ -20,17 +21,40 @@ class Case:
     def process(self, dtype=torch.float64):
         return self.build().to(dtype)
 
-    def rates(self) -> np.ndarray:
-        """`[d, n, n]`, from the parameters that the process shows."""
+    @mpmath.workdps(50)
+    def integrated(self, begin: float, end: float) -> np.ndarray:
+        """`∫ Q du` between two clock times, `[d, n, n]` to 50 digits; all `Q` commute, so its exponential is exact."""
+        return self._dense(lambda intensity: intensity(mpmath.mpf(end)) - intensity(mpmath.mpf(begin)))
+
+    @mpmath.workdps(50)
+    def generator(self, u: float) -> np.ndarray:
+        """`Q` at a clock time, `[d, n, n]`."""
+        return self._dense(lambda intensity: oracles.slope(intensity, mpmath.mpf(u))).astype(float)
+
+    def _dense(self, measure: Callable) -> np.ndarray:
+        """From the parameters that the process shows; `measure` is taken of how intensities grow with clock time."""
         process = self.build()
         n, positions = process.num_states, range(process.num_positions)
+
+        def rows(parameter):
+            return parameter.detach().expand(process.num_positions, *parameter.shape[1:]).numpy()
+
+        if isinstance(process, dmb.TokenwiseMasking):
+            clocks = [[measure(oracles.delayed(mpmath.mpf(float(w)))) for w in row] for row in rows(process.exponents)]
+            return np.stack([oracles.masking_rates(np.array(row, dtype=object)) for row in clocks])
         if isinstance(process, dmb.BridgeProcess):
-            alpha = process.alpha.detach().numpy()
-            rank = process.rank.expand(process.num_positions, -1).numpy()
-            return np.stack([oracles.bridge_rates(alpha[i], rank[i]) for i in positions])
+            alpha, rank = rows(process.alpha).astype(object), rows(process.rank)
+            clocks = alpha * measure(oracles.steady)
+            if isinstance(process, dmb.VaryingBridgeProcess):
+                profiles = [measure(profile) for profile in oracles.PROFILES]
+                mixtures = [[oracles.softmax(logits) for logits in row.T] for row in rows(process.raw_profile)]
+                clocks = alpha * np.dot(np.array(mixtures, dtype=object), profiles)
+            return np.stack([oracles.bridge_rates(clocks[i], rank[i]) for i in positions])
         if isinstance(process, dmb.UniformProcess):
-            return np.stack([oracles.uniform_rates(self.states[i] if self.states else n, n) for i in positions])
-        return process.Q.detach().expand(process.num_positions, -1, -1).numpy()
+            Q = np.stack([oracles.uniform_rates(self.states[i] if self.states else n, n) for i in positions])
+        else:
+            Q = rows(process.Q)
+        return Q.astype(object) * measure(oracles.steady)
 
     def legal(self) -> np.ndarray:
         process = self.build()
@@ -72,10 +96,26 @@ def with_rates(process, low, high, seed=1):
 RAGGED = (2, 5, 3)
 
 
-def bridge(low=0.1, high=3.0, d=2, n=5, states=None, **options):
+def bridge(low=0.1, high=3.0, d=2, n=5, states=None, kind=dmb.BridgeProcess, **options):
     counts = torch.tensor(states) if states else None
-    process = dmb.BridgeProcess.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
+    process = kind.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
     return with_rates(process, low, high)
+
+
+def varying(**options):
+    """Every clock a mixture of its own, some of them hardly steady at all."""
+    process = bridge(kind=dmb.VaryingBridgeProcess, **options)
+    with torch.no_grad():
+        process.raw_profile.normal_(std=2.0, generator=torch.Generator().manual_seed(2))
+    return process
+
+
+def tokenwise(low=0.3, high=3.0, d=2, n=4, states=None, **options):
+    counts = torch.tensor(states) if states else None
+    process = dmb.TokenwiseMasking.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
+    with torch.no_grad():
+        process.log_exponents.uniform_(np.log(low), np.log(high), generator=torch.Generator().manual_seed(4))
+    return process
 
 
 def random_dense():
@@ -106,6 +146,18 @@ CASES = [
     Case("ragged uniform", lambda: dmb.UniformProcess(3, 5, state_counts=torch.tensor(RAGGED)).double(), RAGGED),
     Case("uniform, geometric", lambda: dmb.UniformProcess(2, 5, schedule=dmb.Geometric()).double()),
     Case("dense", random_dense),
+    Case("varying bridge", lambda: varying(init="uniform")),
+    Case(
+        "varying bridge, tied, in canonical time", lambda: varying(tied=True, schedule=dmb.Canonical(marginals(2, 5)))
+    ),
+    Case("ragged varying bridge", lambda: varying(d=3, states=RAGGED), RAGGED),
+    Case("varying bridge with mask", lambda: varying(n=4, mask=True)),
+    Case("tokenwise masking", tokenwise),
+    Case(
+        "tokenwise masking, tied, in canonical time",
+        lambda: tokenwise(tied=True, schedule=dmb.Canonical(torch.nn.functional.pad(marginals(2, 4), (0, 1)))),
+    ),
+    Case("ragged tokenwise masking", lambda: tokenwise(d=3, n=5, states=RAGGED), RAGGED),
 ]
 
 

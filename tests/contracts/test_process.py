@@ -28,8 +28,8 @@ def clock(process, t):
 
 def dense_kernels(case, t, start=0.0):
     process = case.process()
-    elapsed = clock(process, t)[0] - clock(process, start)[0]
-    return np.stack([oracles.transition(Q, elapsed) for Q in case.rates()])
+    integrated = case.integrated(clock(process, start)[0], clock(process, t)[0])
+    return np.stack([oracles.transition(each) for each in integrated])
 
 
 def legal_rows(case, matrices):
@@ -50,8 +50,8 @@ def test_transition_rows_equal_the_dense_matrix_exponential(case, t, dtype):
 def test_even_the_smallest_transitions_have_nine_right_digits(case, t):
     process = case.process()
     rows = legal_rows(case, process.to_dense(t).detach().numpy())
-    exact = [oracles.transition_to_50_digits(Q, clock(process, t)[0]) for Q in case.rates()]
-    exact = legal_rows(case, np.stack(exact))
+    integrated = case.integrated(0.0, clock(process, t)[0])
+    exact = legal_rows(case, np.stack([oracles.transition_to_50_digits(each) for each in integrated]))
     kept = exact > 1e-290
     np.testing.assert_allclose(rows[kept], exact[kept], rtol=1e-9)
 
@@ -96,9 +96,11 @@ def test_entries_and_columns_are_those_of_the_dense_matrix(case, t, dtype):
 def test_rates_into_a_state_are_a_column_of_the_dense_matrix(case, t, dtype):
     process = case.process(dtype)
     _, x_t = case.pairs()
-    expected = case.rates().transpose(0, 2, 1)[np.arange(process.num_positions), x_t] * clock(case.process(), t)[1]
+    u, sigma = clock(case.process(), t)
+    expected = sigma * case.generator(u).transpose(0, 2, 1)[np.arange(process.num_positions), x_t]
     np.put_along_axis(expected, x_t[..., None].numpy(), 0.0, axis=-1)
-    np.testing.assert_allclose(process.rates_into(x_t, t).detach(), expected * case.legal(), rtol=1e-5)
+    tiny = torch.finfo(dtype).tiny  # what the dtype cannot hold is 0
+    np.testing.assert_allclose(process.rates_into(x_t, t).detach(), expected * case.legal(), rtol=1e-5, atol=tiny)
 
 
 @both_dtypes
@@ -187,18 +189,17 @@ def test_the_true_posterior_implies_the_true_score(case, t):
 @pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
 @every_case
 def test_score_entropy_equals_a_loop_over_states(case, t):
-    process, Q = case.process(), case.rates()
-    elapsed, sigma = clock(process, t)
+    process = case.process()
+    u, sigma = clock(process, t)
     x_0, x_t = case.pairs()
     log_score = torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
     kernels = dense_kernels(case, t)
     values = process.score_entropy(log_score, x_t, x_0, t).detach()
-    masked = Q * case.legal()[:, :, None]
+    Q = sigma * case.generator(u) * case.legal()[:, :, None]
     for row, i in np.ndindex(*x_t.shape):
         if kernels[i, x_0[row, i], x_t[row, i]] < 1e-9:
             continue
-        Q_legal = masked[i] * ~np.eye(len(Q[i]), dtype=bool) + np.diag(np.diag(Q[i]))
-        expected = oracles.score_entropy(Q_legal, sigma, elapsed, x_0[row, i], x_t[row, i], log_score[row, i].numpy())
+        expected = oracles.score_entropy(Q[i], kernels[i], x_0[row, i], x_t[row, i], log_score[row, i].numpy())
         assert values[row, i].item() == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
@@ -262,6 +263,25 @@ def test_a_step_back_follows_bayes_rule_at_any_step_size(case, t, s):
             assert oracles.chi_square_p_value(counts, exact / exact.sum()) > 1e-5
 
 
+def integrated_generator(process, u):
+    """`∫ Q` up to clock time `u`, as formulas that torch differentiates: not for small `u`."""
+    log_s = np.log1p(-np.exp(-u))
+    if isinstance(process, dmb.DenseProcess):
+        return u * process.Q
+    if isinstance(process, dmb.TokenwiseMasking):
+        intensity = -torch.log(-torch.expm1(process.exponents * log_s)).expand(process.num_positions, -1)
+        Q = torch.diag_embed(torch.nn.functional.pad(-intensity, (0, 1)))
+        return torch.cat([Q[..., :-1], -Q.sum(-1, keepdim=True)], -1)
+    clocks = u * process.alpha
+    if isinstance(process, dmb.VaryingBridgeProcess):
+        profiles = torch.tensor([u, -np.log(-np.expm1(2 * log_s)), -np.log(-np.expm1(4 * log_s)), np.exp(log_s)])
+        clocks = process.alpha * torch.einsum("gmk,m->gk", process.raw_profile.softmax(1), profiles)
+    rank = process.rank.expand(process.num_positions, -1)
+    into = torch.nn.functional.pad(clocks, (1, 0)).gather(-1, rank)
+    Q = torch.where(rank[:, None, :] > rank[:, :, None], into[:, None, :], 0.0)
+    return Q - torch.diag_embed(Q.sum(-1))
+
+
 @every_case
 def test_gradients_of_the_parameters_equal_those_of_a_dense_computation(case):
     process = case.process()
@@ -282,14 +302,7 @@ def test_gradients_of_the_parameters_equal_those_of_a_dense_computation(case):
         return smooth + (weights * prob)[reachable].sum()
 
     ours = functional(process.log_prob(x_t, x_0, 0.3).exp(), process.evolve(mu, 0.3), process.prior_kl_table(p_T))
-    if isinstance(process, dmb.BridgeProcess):
-        rank = process.rank.expand(process.num_positions, -1)
-        rates = torch.nn.functional.pad(process.alpha, (1, 0)).gather(-1, rank)
-        Q = torch.where(rank[:, None, :] > rank[:, :, None], rates[:, None, :], 0.0)
-        Q = Q - torch.diag_embed(Q.sum(-1))
-    else:
-        Q = process.Q
-    early, late = (torch.linalg.matrix_exp(time * Q) for time in elapsed)
+    early, late = (torch.linalg.matrix_exp(integrated_generator(process, u)) for u in elapsed)
     i = torch.arange(process.num_positions)
     ratio = torch.where(late > 1e-300, late / p_T.clamp(min=1e-300)[:, None], 1.0)
     prior = torch.where(torch.tensor(case.legal()), (late * ratio.log()).sum(-1), 0.0)

@@ -12,7 +12,7 @@ import torch
 import dmb
 from dmb.evaluation import likelihood
 from dmb.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, settings_of
-from dmb.reports import figures, write_report
+from dmb.reports import curves, figures, write_report
 from dmb.reports.drawing import to_svg
 from dmb.reports.learned import clock_intensities, rate_matrix
 from dmb.reports.marginals import distance
@@ -235,11 +235,11 @@ def test_a_process_without_rates_and_a_matrix_too_large_to_show_get_a_sentence(r
 @pytest.mark.parametrize(
     ("name", "figures_shown"),
     [
-        ("images", {"bound", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"}),
-        ("masked_text", {"bound", "clocks", "matrix", "learning", "marginals"}),
-        ("scored_table", {"bound", "clocks", "matrix", "learning", "marginals"}),
-        ("uniform_numbers", {"bound", "marginals"}),
-        ("many_states", {"bound", "clocks", "learning", "marginals"}),
+        ("images", {"bound", "survival", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"}),
+        ("masked_text", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
+        ("scored_table", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
+        ("uniform_numbers", {"bound", "survival", "marginals"}),
+        ("many_states", {"bound", "survival", "clocks", "learning", "marginals"}),
     ],
 )
 def test_every_figure_is_there(runs, name, figures_shown):
@@ -393,7 +393,7 @@ def test_rates_of_any_size_can_be_drawn(rates):
         figures.tied_intensities(values),
         figures.tied_intensities(values, [str(k) for k in range(len(values))]),
         figures.intensities(np.stack([values, values], axis=1)),
-        figures.rates_over_training(np.array([0.0, 0.0, 5.0]), np.stack([values[1:]] * 3)),
+        curves.rates_over_training(np.array([0.0, 0.0, 5.0]), np.stack([values[1:]] * 3)),
         figures.rate_matrix(np.triu(np.nan_to_num(values)[None].repeat(len(values), 0), 1)),
     ):
         assert "<svg" in to_svg(drawn, "any")

@@ -43,16 +43,15 @@ def losses(path):
     return [record["score_bits"] for record in records if record["phase"] == "score"]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("alone")
-    finish(start(tmp_path, "one"))
-    return losses(tmp_path / "one")
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_processes_learn_what_one_does(tmp_path, strategy, alone):
-    finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy))
+@pytest.mark.parametrize(
+    ("strategy", "objective"),
+    [("ddp", []), ("fsdp", ["matrix_objective=joint", "schedule=canonical", "matrix_learning_rate=0.1"])],
+    ids=["ddp", "fsdp, rates learned on the bound"],
+)
+def test_two_processes_learn_what_one_does(tmp_path, strategy, objective):
+    finish(start(tmp_path, "one", settings=[*SETTINGS, *objective]))
+    alone = losses(tmp_path / "one")
+    finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy, settings=[*SETTINGS, *objective]))
     assert len(alone) == 16
     assert losses(tmp_path / "two") == pytest.approx(alone, abs=1e-5)
     # and one process can go on where two have stopped

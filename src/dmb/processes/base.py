@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dmb import checks, numerics
 from dmb.configurable import Configurable
-from dmb.schedules import ClockTime, Exits, Schedule
+from dmb.schedules import Canonical, ClockTime, Exits, Schedule
 
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
 
@@ -71,6 +71,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         if marginals is None:
             marginals = legal / legal.sum(-1, keepdim=True)
         rows = 1 if len(marginals) == 1 else num_positions
+        self._solved: list[tuple[Tensor, list[int], ClockTime]] = []
         self.register_load_state_dict_post_hook(_check_loaded)
         self.register_buffer("p_0", checks.distribution("marginals", marginals, (rows, num_states)).clone())
 
@@ -81,6 +82,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.is_floating_point() and moved.dtype.itemsize < 4 else moved
 
+        self._solved = []
         return super()._apply(careful, recurse)
 
     def set_marginals(self, p_0: Float[Tensor, "h n"]) -> None:
@@ -208,6 +210,10 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         """`mean_entropy` of `log_posterior`."""
         return self.mean_entropy(self.log_posterior(log_rho, x_t, t), x_t, x_0, t)
 
+    def learned(self) -> Float[Tensor, "d k"] | None:
+        """What learning changes, for reports: a number for each clock or state of each position; None if nothing."""
+        return None
+
     def normalise(self) -> None:
         """Of several sets of parameters that mean the same, if there are such, take one: after a step of learning."""
 
@@ -276,7 +282,17 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         return checks.distribution(name, p, (rows, self.num_states)).to(dtype=self.dtype, device=self.device)
 
     def _clock(self, t: Time, batch: int, name: str = "t") -> ClockTime:
-        return self.schedule(checks.times(name, t, batch, self.device), self.exits)
+        times = checks.times(name, t, batch, self.device)
+        if not isinstance(self.schedule, Canonical):
+            return self.schedule(times, self.exits)
+        # solved for by iteration, and a step of learning asks for the same times a dozen times over
+        versions = [parameter._version for parameter in self.parameters()]
+        for known_times, known_versions, clock in self._solved:
+            if known_versions == versions and torch.equal(known_times, times):
+                return clock
+        clock = self.schedule(times, self.exits)
+        self._solved = [*self._solved[-1:], (times.clone(), versions, clock)]
+        return clock
 
     def _elapsed(self, t: Time, start: Time, batch: int) -> Float[Tensor, " b"]:
         """Clock time between `start` and `t`, subtracted in float64."""

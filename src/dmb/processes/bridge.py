@@ -198,6 +198,14 @@ class BridgeProcess(ForwardProcess):
         """Rates in rank order, `alpha[:, k-1]` into rank `k`, one row a position."""
         return self._clock_rates()[:, 1:].expand(self.num_positions, -1)
 
+    def learned(self) -> Float[Tensor, "d k"]:
+        return self.alpha
+
+    def intensities(self, t: float) -> Float[Tensor, "g n"]:
+        """`A(t)` of the clock that leads into each token, float64; 0 for the lowest rank, which has none."""
+        span = self._span(t, 0.0, 1, torch.float64)
+        return self._to_tokens((span.scale[..., None] * span.rates)[0])
+
     def _clock_rates(self) -> Float[Tensor, "g n"]:
         """The rate of each rank's clock; rank 0 has none."""
         raw = self.raw_alpha
@@ -437,7 +445,7 @@ class BridgeProcess(ForwardProcess):
     def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
         """`g_x = c_x log(c_x / p_T(x)) + Σ_{y>x} D_y log(D_y / p_T(y))`: one suffix sum."""
         p_T = torch.where(self.legal, self.marginals("p_T", p_T), 1.0)
-        log_p = self._to_ranks(p_T).log()
+        log_p = numerics.log_or_off(self._to_ranks(p_T))
         log_c, log_d = (table[0] for table in self._span(1.0, 0.0, 1).log_tables())
         stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
         return torch.where(self.legal, self._to_tokens(stayed + numerics.suffix_sum(moved)), 0.0)

@@ -9,7 +9,7 @@ from dmb.bridge import Bridge
 from dmb.data.base import DataSet
 from dmb.networks import MLP, Network, Transformer
 from dmb.numerics import seed_of
-from dmb.processes import BridgeProcess, ForwardProcess, UniformProcess
+from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, VaryingBridgeProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.training.settings import Settings
 
@@ -30,7 +30,9 @@ class DataChoice:
 class ProcessChoice:
     """The forward process; see `BridgeProcess.from_marginals`."""
 
-    process: Literal["bridge", "uniform"] = "bridge"
+    process: Literal["bridge", "varying", "tokenwise", "uniform"] = "bridge"
+    """A bridge, or one whose clocks also learn how to vary in time; masking with a learned schedule for each state
+    (GenMD4); or uniform noise. The options below are the bridges', but for `tied` and `schedule`."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
     """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value."""
     init: Literal["gather", "uniform", "match"] = "gather"
@@ -51,7 +53,12 @@ class ProcessChoice:
             if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
                 raise ValueError("process='uniform' needs positions with equally many states")
             return UniformProcess(data.num_positions, data.num_states, schedule=schedule, marginals=marginals)
-        return BridgeProcess.from_marginals(
+        if self.process == "tokenwise":
+            return TokenwiseMasking.from_marginals(
+                marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
+            )
+        kind = VaryingBridgeProcess if self.process == "varying" else BridgeProcess
+        return kind.from_marginals(
             marginals,
             order=None if self.init == "match" else self.order,
             init=self.init,
@@ -67,7 +74,8 @@ class ProcessChoice:
         if self.schedule == "canonical":
             marginals = data.marginals()
             marginals = marginals.mean(0, keepdim=True) if self.tied else marginals
-            return Canonical(torch.nn.functional.pad(marginals, (0, int(self.mask))))
+            has_mask = self.process == "tokenwise" or (self.mask and self.process != "uniform")
+            return Canonical(torch.nn.functional.pad(marginals, (0, int(has_mask))))
         return {"loglinear": LogLinear, "geometric": Geometric, "linear": Linear}[self.schedule]()
 
 

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from dmb.reports.drawing import BLUE, GREY, INK, ORANGE, WIDTH, gridlines, styled
-from dmb.reports.scales import COLOURS, GAP, Values, colour_bar, heat, limit, logarithmic, positive, slow_and_fast, span
+from dmb.reports.scales import Values, around_one, colour_bar, heat, limit, logarithmic, positive, slow_and_fast, span
 
 MOST_LABELS = 40
 
@@ -97,22 +96,24 @@ def intensities(
     positions: list[str] | None = None,
     cells: list[list[str]] | None = None,
     across: int | None = None,
+    quantity: str = "intensity A(1), expected rings",
 ) -> Figure:
-    """Cumulative intensities of the clocks, states down and positions across, on a logarithmic colour scale.
+    """What is learned of every state, states down and positions across, on a logarithmic colour scale.
 
     Args:
-        values: nan where there is no clock, 0 where it is off.
+        values: nan where there is none, 0 for a clock that is off.
         states: labels of the vertical axis.
         positions: labels of the horizontal axis.
         cells: a label for every cell.
         across: a tick every so many positions: the width of an image.
+        quantity: what is shown.
     """
     n, d = values.shape
     height = min(7.5, max(2.2, 0.16 * n if states else 0.24 * n if cells else 3.0) + 0.8)
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
     picture = heat(axes, values, aspect="auto")
-    colour_bar(figure, axes, picture, "intensity A(1), expected rings")
+    colour_bar(figure, axes, picture, quantity)
     axes.set_ylabel("token" if cells is None else "state")
     axes.set_xlabel("position" if positions is None else "column")
     if states is not None:
@@ -164,6 +165,29 @@ def tied_intensities(values: Values, labels: list[str] | None = None) -> Figure:
 
 
 @styled
+def exponents(values: Values, labels: list[str]) -> Figure:
+    """Exponents of states that all positions share: bars up and down from 1, in as many rows as they need."""
+    down = math.ceil(len(values) / MOST_LABELS)
+    across = math.ceil(len(values) / down)
+    figure = Figure(figsize=(WIDTH, 1.5 * down + 1.2), layout="constrained")
+    panels = list(figure.subplots(down, 1, sharey=True, squeeze=False).flat)
+    long = max(map(len, labels)) > 3
+    for row, axes in enumerate(panels):
+        part = slice(row * across, (row + 1) * across)
+        where = np.arange(len(values[part]))
+        colours = [BLUE if value >= 1 else ORANGE for value in values[part]]
+        axes.bar(where, values[part] - 1, bottom=1, color=colours, width=0.8)
+        axes.axhline(1, color=INK, linewidth=0.7)
+        axes.set_xticks(where, labels[part], parse_math=False, rotation=90 if long else 0)
+        axes.set_xlim(-0.7, across - 0.3)
+        gridlines(axes)
+    around_one(panels[0], values)
+    panels[-1].set_xlabel("token")
+    figure.supylabel("exponent w", fontsize=9)
+    return figure
+
+
+@styled
 def rate_matrix(Q: Float[np.ndarray, "n n"], labels: list[str] | None = None) -> Figure:
     """`|Q|` of one position in rank order, from the state of the row to that of the column."""
     side = min(5.4, max(3.0, 0.19 * len(Q) + 1.0)) if labels else 4.2
@@ -177,47 +201,6 @@ def rate_matrix(Q: Float[np.ndarray, "n n"], labels: list[str] | None = None) ->
         axes.set_yticks(range(len(Q)), labels, parse_math=False)
         long = max(map(len, labels)) > 2
         axes.set_xticks(range(len(Q)), labels, parse_math=False, rotation=90 if long else 0)
-    return figure
-
-
-@styled
-def rates_over_training(step: Values, alpha: Float[np.ndarray, "k r"], top: str = "top rank") -> Figure:
-    """Rates averaged over positions, one line a rank, the top one in orange.
-
-    Args:
-        step: of Score-learning.
-        alpha: rates at each of the steps, in rank order.
-        top: what to call the last.
-    """
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    fast = positive(alpha[:, -1])
-    others = positive(alpha[:, :-1])
-    apart = np.isfinite(fast).any() and np.isfinite(others).any() and np.nanmin(fast) > GAP * np.nanmax(others)
-    panels = figure.subplots(2 if apart else 1, 1, sharex=True, squeeze=False,
-                             gridspec_kw={"height_ratios": [1, 2] if apart else [1]})  # fmt: skip
-    first, axes = panels.flat[0], panels.flat[-1]
-    ranks = others.shape[1]
-    corners = np.repeat(step, 2)[1:]  # rates stay as they are until they are learned again
-    lines = LineCollection(
-        [np.column_stack([corners, np.repeat(others[:, k], 2)[:-1]]) for k in range(ranks)],
-        array=np.arange(1, ranks + 1), cmap=COLOURS, linewidths=1.2, rasterized=ranks > 100,
-    )  # fmt: skip
-    axes.add_collection(lines)
-    first.step(step, fast, color=ORANGE, linewidth=2, where="post", label=top)
-    first.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
-    if ranks:
-        figure.colorbar(lines, ax=list(panels.flat), label="rank of the other clocks", pad=0.015, fraction=0.05)
-    if apart:
-        span(first, fast)
-        span(axes, others)
-    else:
-        span(axes, alpha)
-    if step[0] < step[-1]:
-        axes.set_xlim(step[0], step[-1])
-    axes.set_xlabel("steps of Score-learning")
-    figure.supylabel("mean rate α, per unit of clock time", fontsize=9)
-    for part in panels.flat:
-        gridlines(part)
     return figure
 
 

@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 PARTS: tuple[tuple[str, str, Callable[[Contents], str]], ...] = (
     ("results", "Results", results),
     ("bound", "Bound over time", over_time),
-    ("rates", "Learned rates", learned_rates),
+    ("rates", "Forward process and learned rates", learned_rates),
     ("trajectories", "Forward and reverse trajectories", trajectories),
     ("samples", "Samples", sample_sheet),
     ("marginals", "Marginals of data and samples", marginals),

@@ -19,6 +19,8 @@ DECADES = 10
 """Of a logarithmic scale; what lies below is drawn as its lowest value."""
 GAP = 30
 """Values so many times apart do not share a scale."""
+ROUND = (1, 2, 2.5, 5, 10)
+"""Distances of ticks, up to powers of ten."""
 
 Values = Float[np.ndarray, " _"]
 
@@ -49,7 +51,7 @@ def colour_bar(figure: Figure, axes: Axes, picture: Any, label: str) -> None:
     bar = figure.colorbar(
         picture, ax=axes, label=label, pad=0.015, fraction=0.05, extend="max" if fast.size else "neither"
     )
-    _few_ticks(bar.ax.yaxis, picture.norm.vmin, picture.norm.vmax)
+    few_ticks(bar.ax.yaxis, picture.norm.vmin, picture.norm.vmax)
 
 
 def slow_and_fast(values: Float[np.ndarray, "*s"]) -> tuple[Values, Values]:
@@ -78,7 +80,7 @@ def span(axes: Axes, values: Float[np.ndarray, "*s"], zero: bool = False) -> Non
         return
     margin = 0.1 * (high - low) or 0.1 * high
     axes.set_ylim(0 if zero else low - margin, 1.08 * high if zero else high + margin)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(4, steps=ROUND))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value, 2)))
 
 
@@ -94,7 +96,17 @@ def logarithmic(axes: Axes, values: Float[np.ndarray, "*s"]) -> None:
     low = max(low, high * 10.0**-DECADES)
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    _few_ticks(axes.yaxis, low, high)
+    few_ticks(axes.yaxis, low, high)
+
+
+def around_one(axes: Axes, factors: Float[np.ndarray, "*s"]) -> None:
+    """A logarithmic axis for positive factors, with 1 in sight."""
+    finite = np.append(factors[np.isfinite(factors) & (factors > 0)], 1.0)
+    low, high = float(finite.min()) / 1.05, float(finite.max()) * 1.05
+    low = max(low, high * 10.0**-DECADES)
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    few_ticks(axes.yaxis, low, high)
 
 
 def limit(axes: Axes, loss: Values, others: Values) -> None:
@@ -111,10 +123,10 @@ def positive(values: Float[np.ndarray, "*s"]) -> Float[np.ndarray, "*s"]:
     return np.where(values > 0, values, np.nan)
 
 
-def _few_ticks(axis: Axis, low: float, high: float) -> None:
+def few_ticks(axis: Axis, low: float, high: float) -> None:
     """Ticks of a logarithmic axis: powers of ten; with 1, 2 and 5 if they are few; round numbers within a decade."""
     if high < 10 * low:
-        ticks = MaxNLocator(5).tick_values(low, high)
+        ticks = MaxNLocator(5, steps=ROUND).tick_values(low, high)
         axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
         axis.set_minor_locator(FixedLocator([]))
     else:

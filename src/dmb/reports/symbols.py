@@ -73,7 +73,12 @@ def printable(text: str, breaks: str = "\n\t") -> str:
     )
 
 
+def short(text: str, most: int = 12) -> str:
+    """`text`, or what fits of it."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def _label(symbol: str) -> str:
     if not symbol.strip():
         return "␣" * len(symbol) if symbol else "(empty)"
-    return symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "…"
+    return short(symbol, LONGEST)

@@ -1,14 +1,13 @@
 """The engine: which devices, how many processes, in what precision; all of it `lightning-fabric`'s."""
 
 import warnings
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+
+if TYPE_CHECKING:  # seconds to import, and only training needs it
+    import lightning_fabric
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp"]
@@ -22,7 +21,7 @@ def engine(
     nodes: int = 1,
     strategy: Strategy = "auto",
     precision: Precision = "32-true",
-) -> Fabric:
+) -> "lightning_fabric.Fabric":
     """A launched engine. Under `torchrun` or SLURM it joins the processes there are; else it starts them itself.
 
     Args:
@@ -35,6 +34,9 @@ def engine(
     """
     if devices < 1 or nodes < 1:
         raise ValueError(f"devices and nodes must be at least 1, got {devices} and {nodes}")
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
     chosen: str | ModelParallelStrategy = strategy
     if strategy == "fsdp":
         chosen = ModelParallelStrategy(_shard, data_parallel_size=devices * nodes, tensor_parallel_size=1)
@@ -54,12 +56,12 @@ def device(accelerator: Accelerator = "auto") -> str:
     return "cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda"
 
 
-def skips_bad_steps(fabric: Fabric) -> bool:
+def skips_bad_steps(fabric: "lightning_fabric.Fabric") -> bool:
     """Whether the engine scales losses to fit float16, and itself leaves out steps whose gradient overflows."""
     return getattr(fabric.strategy.precision, "scaler", None) is not None
 
 
-def averaged(fabric: Fabric, value: Tensor) -> Tensor:
+def averaged(fabric: "lightning_fabric.Fabric", value: Tensor) -> Tensor:
     """The mean of `value` over all processes."""
     if fabric.world_size == 1:
         return value
@@ -68,15 +70,17 @@ def averaged(fabric: Fabric, value: Tensor) -> Tensor:
     return mean
 
 
-def gathered(fabric: Fabric, values: Tensor) -> Tensor:
+def gathered(fabric: "lightning_fabric.Fabric", values: Tensor) -> Tensor:
     """The values of all processes, one after the other; as many on each."""
     every = values.new_zeros(fabric.world_size, len(values))
     every[fabric.global_rank] = values
     return averaged(fabric, every).flatten() * fabric.world_size
 
 
-def _shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def _shard(network: nn.Module, mesh: Any) -> nn.Module:
     """Share out every block's parameters, then the rest: a block is gathered only while it computes."""
+    from torch.distributed.fsdp import fully_shard
+
     for block in getattr(network, "blocks", ()):
         fully_shard(block, mesh=mesh["data_parallel"])
     fully_shard(network, mesh=mesh["data_parallel"], reshard_after_forward=True)  # the average never sees a backward

@@ -4,12 +4,11 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dmb.bridge import Bridge
@@ -17,6 +16,10 @@ from dmb.numerics import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import averaged
 from dmb.training.settings import Settings
+from dmb.variance import CostBaseline
+
+if TYPE_CHECKING:  # seconds to import: see `engine`
+    import lightning_fabric
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Learner:
         fabric: the engine that places, wraps and synchronises the network.
     """
 
-    def __init__(self, bridge: Bridge, settings: Settings, fabric: Fabric):
+    def __init__(self, bridge: Bridge, settings: Settings, fabric: "lightning_fabric.Fabric"):
         self.settings, self.fabric, self.progress = settings, fabric, Progress()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
@@ -65,7 +68,7 @@ class Learner:
         if settings.compile:
             self.network.compile()
         self.wrapped = fabric.setup_module(self.network)
-        if any(isinstance(parameter, DTensor) for parameter in self.network.parameters()):
+        if any(map(_sharded, self.network.parameters())):
             fabric.setup_module(self.average.module)  # sharded like the network that it averages
         else:
             self.average.to(fabric.device)
@@ -83,6 +86,8 @@ class Learner:
         self.matrix_optimiser = (
             torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=0.0) if rates else None
         )
+        self.baseline = CostBaseline(self.process.device)
+        self._seen_costs: list[Tensor] = []
         if settings.start == "random":
             self._start_random()
         self.progress.prior_bits = self.prior_bits()
@@ -92,10 +97,21 @@ class Learner:
         """Whether every step of Score-learning teaches the rates as well."""
         return self.settings.matrix_objective == "joint"
 
+    def expected_cost(
+        self, x_0: Int[Tensor, "p d"], x_t: Int[Tensor, "p d"], t: Float[Tensor, " p"], value: Float[Tensor, "p d"]
+    ) -> Float[Tensor, "p d"]:
+        """What each position is expected to cost, by the steps before; what it has cost is remembered for the next."""
+        features = self.baseline.features(self.process, x_0, x_t, t)
+        self._seen_costs.append(self.baseline.sums(features, t, value))
+        return self.baseline.predict(features, t).to(value.dtype)
+
     def step_rates(self) -> None:
         """Add `J_Q`'s own gradient a token to the rates', and move them. Every process has to call it."""
         optimiser, progress = self.matrix_optimiser, self.progress
         assert optimiser is not None
+        if self._seen_costs:
+            self.baseline.update(averaged(self.fabric, torch.stack(self._seen_costs).mean(0)))
+            self._seen_costs.clear()
         loss = self.model.prior_loss() / self.model.num_positions
         if not loss.isfinite():
             raise FloatingPointError(
@@ -106,6 +122,8 @@ class Learner:
         for parameter in self.process.parameters():
             if parameter.grad is not None:
                 parameter.grad = averaged(self.fabric, parameter.grad)
+                if not parameter.grad.isfinite().all():
+                    raise FloatingPointError(f"the gradient in the rates is not finite at step {progress.step}")
         optimiser.step()
         optimiser.zero_grad()
         self.process.normalise()
@@ -181,6 +199,8 @@ class Learner:
             _fill(self.network, _under("network", tensors))
             _fill(self.average.module, _under("average", tensors))
             self.average.n_averaged.copy_(tensors["average_count"])
+            self.baseline.gram.copy_(tensors["baseline.gram"])
+            self.baseline.moment.copy_(tensors["baseline.moment"])
             for optimiser, prefix, parameters in self._optimised():
                 for name, parameter in parameters.items():
                     slots = _under(f"{prefix}.{name}", tensors)
@@ -206,6 +226,8 @@ class Learner:
             for name, tensor in module.state_dict().items():
                 yield f"{prefix}.{name}", tensor
         yield "average_count", self.average.n_averaged
+        yield "baseline.gram", self.baseline.gram
+        yield "baseline.moment", self.baseline.moment
         for optimiser, prefix, parameters in self._optimised():
             for name, parameter in parameters.items():
                 for slot, value in optimiser.state.get(parameter, {}).items():
@@ -244,15 +266,22 @@ def _warmed_up(decay: float) -> Any:
     return update
 
 
-def _gathered(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def _gathered(tensor: Any) -> Tensor:
+    return tensor.full_tensor() if _sharded(tensor) else tensor
 
 
-def _scattered(tensor: Tensor, like: Tensor) -> Tensor:
+def _sharded(tensor: Tensor) -> bool:
+    """Whether it is a `DTensor`, a name that takes a second to import."""
+    return hasattr(tensor, "full_tensor")
+
+
+def _scattered(tensor: Tensor, like: Any) -> Tensor:
     """`tensor`, on the device and in the shards of `like`; scalars stay where optimisers keep them."""
     if tensor.ndim == 0:
         return tensor
-    if isinstance(like, DTensor):
+    if _sharded(like):
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
     return tensor.to(like.device)
 

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from dmb.data.base import Split
@@ -15,6 +14,9 @@ from dmb.losses import follow_draws, noisy_copies
 from dmb.numerics import seed_of, seeded
 from dmb.training.engine import averaged, skips_bad_steps
 from dmb.training.learner import Learner, Progress
+
+if TYPE_CHECKING:  # seconds to import: see `engine`
+    import lightning_fabric
 
 RUNNING_STEPS = 50
 """Over how many steps the mean that is compared with ε_score runs; before that many it is compared with nothing."""
@@ -46,8 +48,7 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
     """Matrix-learning: lower the objective in the rates while the network stays as it is; yields J_Q in bits a token.
 
     On `J_Q` (Eq. 5) a step is exact and has no batch, and the phase ends early if `J_Q < ε_Q`. On the whole bound a
-    step looks at two noisy copies of half a batch of sequences, through the averaged network. Learned jointly, the
-    rates have no phase of their own.
+    step looks at a noisy batch through the averaged network. Learned jointly, the rates have no phase of their own.
     """
     settings, progress = learner.settings, learner.progress
     steps = 0 if learner.matrix_optimiser is None or settings.matrix_objective == "joint" else settings.matrix_steps
@@ -62,20 +63,18 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
 
 def _matrix_backward(learner: Learner, data: Split) -> None:
     """Add to the rates the gradient of J_score a token, on the batch of this step of Matrix-learning."""
-    settings, progress = learner.settings, learner.progress
-    step = progress.cycle * settings.matrix_steps + progress.phase_step
-    noisy, pairs = _batch(learner, data, step, "matrix")
-    model = learner.averaged
+    settings, progress, model = learner.settings, learner.progress, learner.averaged
+    noisy, mine = _batch(learner, data, progress.cycle * settings.matrix_steps + progress.phase_step, "matrix")
     model.network.eval()
-    for rows, _ in _parts(pairs, settings.accumulate):
+    for rows, _ in _parts(mine, settings.accumulate):
         part = noisy.at(rows)
         with torch.no_grad():
             output = model.outputs(part.x_t, part.t, part.label)
-        value = model.head.integrand(output, model.process, part.x_t, part.x_0, part.t).sum(-1)
-        loss = _following(learner, part, value).mean() / settings.accumulate / model.num_positions
-        if not loss.isfinite():
-            raise _not_finite(learner, value.detach(), part.t)
-        loss.backward()
+        value = model.head.integrand(output, model.process, part.x_t, part.x_0, part.t)
+        loss = _following(learner, part, value)
+        if not loss.isfinite().all():
+            raise _not_finite(learner, loss.detach(), part.t)
+        (loss.mean() / settings.accumulate / model.num_positions).backward()
 
 
 def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
@@ -105,8 +104,7 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
     fixed = nullcontext() if learner.joint else learner.process.fixed()
     with _dropout_seed(settings.seed, progress.step, fabric), fixed:
         losses = [_backward(learner, noisy.at(rows), last) for rows, last in _parts(mine, settings.accumulate)]
-    loss = torch.cat(losses)
-    seen = noisy.at(mine.flatten())
+    loss, seen = torch.cat(losses), noisy.at(mine)
     bits = learner.bits(_mean_without_given(fabric, loss.double(), seen.given))
     if not math.isfinite(bits):
         raise _not_finite(learner, loss, seen.t)
@@ -126,53 +124,46 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
 
 def _batch(
     learner: Learner, data: Split, step: int, phase: Literal["score", "matrix"]
-) -> tuple[_Noisy, Int[Tensor, "c m"]]:
-    """The noisy batch of a step and this process's rows of it, one line for each noisy copy of the same examples."""
-    settings, fabric, device = learner.settings, learner.fabric, learner.fabric.device
-    copies = 2 if learner.joint or phase == "matrix" else 1
-    count = settings.batch_size // copies
-    # of the same names as ever for Score-learning, so that runs from before there were others can be repeated
+) -> tuple[_Noisy, Int[Tensor, " m"]]:
+    """The noisy batch of a step, a function of the seed and the step alone, and this process's rows of it."""
+    settings, fabric = learner.settings, learner.fabric
     seed, noise = (settings.seed, "noise") if phase == "score" else (seed_of(settings.seed, phase), "matrix noise")
-    batch = data.batch(count, step=step, seed=seed)
-    x_0 = learner.model.data("x_0", batch.x_0.to(device))
-    label = batch.label.to(device) if batch.label is not None and learner.network.num_classes else None
-    generator = seeded(settings.seed, noise, step, device=device)
+    batch = data.batch(settings.batch_size, step=step, seed=seed)
+    x_0 = learner.model.data("x_0", batch.x_0.to(fabric.device))
+    label = batch.label.to(fabric.device) if batch.label is not None and learner.network.num_classes else None
+    generator = seeded(settings.seed, noise, step, device=fabric.device)
     given = _given(x_0, settings.infill, generator) if phase == "score" else None
-    x_0 = x_0.repeat(copies, 1)
-    label, given = (None if each is None else torch.cat([each] * copies) for each in (label, given))
-    x_t, t = noisy_copies(learner.process, x_0, copies=copies, given=given, generator=generator)
-    rows = torch.arange(count, device=device).chunk(fabric.world_size)[fabric.global_rank]
-    offset = count * torch.arange(copies, device=device)
-    return _Noisy(x_t, x_0, t, label, given), rows + offset[:, None]
+    x_t, t = noisy_copies(learner.process, x_0, given=given, generator=generator)
+    mine = torch.arange(len(x_0), device=fabric.device).chunk(fabric.world_size)[fabric.global_rank]
+    return _Noisy(x_t, x_0, t, label, given), mine
 
 
-def _parts(rows: Int[Tensor, "c m"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
-    """`rows` in `count` parts, copies of one example in the same, each with whether it is the last."""
-    for index, part in enumerate(rows.chunk(count, dim=1)):
-        yield part.flatten(), index == count - 1
+def _parts(rows: Int[Tensor, " b"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
+    """`rows` in `count` parts, each with whether it is the last."""
+    for index, part in enumerate(rows.chunk(count)):
+        yield part, index == count - 1
 
 
 def _backward(learner: Learner, part: _Noisy, last: bool) -> Float[Tensor, " p"]:
     """Add the gradient of a part's share of the mean loss a token; processes talk once, after the last part."""
     learner.network.train()
     with learner.fabric.no_backward_sync(learner.wrapped, enabled=not last):
-        loss = learner.model.integrand(*part).sum(-1)
-        if learner.joint:
-            loss = _following(learner, part, loss)
+        value = learner.model.integrand(*part)
+        loss = _following(learner, part, value) if learner.joint else value.sum(-1)
         learner.fabric.backward(loss.mean() / learner.settings.accumulate / learner.model.num_positions)
     return loss.detach()
 
 
-def _following(learner: Learner, part: _Noisy, value: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-    """`value`, its gradient in the rates made whole: see `follow_draws`."""
+def _following(learner: Learner, part: _Noisy, value: Float[Tensor, "p d"]) -> Float[Tensor, " p"]:
+    """The sum of `value`, its gradient in the rates made whole: see `follow_draws`."""
     log_prob = learner.process.log_prob(part.x_t, part.x_0, part.t)
     if part.given is not None:  # nothing was drawn there
         log_prob = torch.where(part.given, 0.0, log_prob)
-    return follow_draws(value.view(2, -1), log_prob.sum(-1).view(2, -1)).flatten()
+    return follow_draws(value, log_prob, learner.expected_cost(part.x_0, part.x_t, part.t, value))
 
 
 @contextmanager
-def _dropout_seed(seed: int, step: int, fabric: Fabric) -> Iterator[None]:
+def _dropout_seed(seed: int, step: int, fabric: "lightning_fabric.Fabric") -> Iterator[None]:
     """Dropout draws from torch's global generators: seed them for this step, and give them back as they were."""
     devices = [fabric.device] if fabric.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
@@ -195,7 +186,9 @@ def _below(progress: Progress, tolerance: float) -> bool:
     return running is not None and progress.phase_step >= RUNNING_STEPS and running < tolerance
 
 
-def _mean_without_given(fabric: Fabric, loss: Float[Tensor, " b"], given: Bool[Tensor, "b d"] | None) -> float:
+def _mean_without_given(
+    fabric: "lightning_fabric.Fabric", loss: Float[Tensor, " b"], given: Bool[Tensor, "b d"] | None
+) -> float:
     """The mean loss of rows that nothing is given of, which estimates J_score; of all rows if there are no such."""
     plain = torch.ones_like(loss) if given is None else (~given.any(-1)).to(loss.dtype)
     everything = averaged(fabric, torch.stack([loss.mean(), (plain * loss).mean(), plain.mean()]))

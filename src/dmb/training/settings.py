@@ -21,7 +21,7 @@ class Settings:
     """Most steps of Matrix-learning in a cycle; 0 leaves the forward process as it is (unless learned jointly)."""
     matrix_objective: Literal["prior", "bound", "joint"] = "prior"
     """What the rates are learned on: J_Q, as printed; the whole bound, in turn with the network; or the whole bound in
-    every step of Score-learning, on two noisy copies of half as many sequences, and no Matrix-learning besides."""
+    every step of Score-learning, and no Matrix-learning besides."""
     score_tolerance: float = 0.0
     """ε_score: a cycle's Score-learning ends when the running mean of J_score falls below."""
     matrix_tolerance: float = 0.0
@@ -80,11 +80,6 @@ class Settings:
         """Steps of Score-learning in all cycles, if no tolerance ends them before."""
         return self.cycles * self.score_steps
 
-    @property
-    def part(self) -> int:
-        """What a process's share of a batch must be a multiple of: its parts, and pairs of copies in each."""
-        return self.accumulate * (1 if self.matrix_objective == "prior" else 2)
-
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
@@ -107,7 +102,9 @@ class Settings:
             if get_origin(hint) is Literal:
                 choices = get_args(hint)
                 _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
-        _require(self.batch_size % self.part == 0, "batch_size", f"a multiple of {self.part}", self.batch_size)
+        _require(
+            self.batch_size % self.accumulate == 0, "batch_size", f"a multiple of {self.accumulate}", self.batch_size
+        )
 
 
 def settings_from(options: dict[str, object]) -> Settings:

@@ -4,11 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Int
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from dmb.bridge import Bridge
@@ -21,6 +20,9 @@ from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
 from dmb.training.learner import Learner, Progress
 from dmb.training.phases import matrix_phase, score_phase
 from dmb.training.settings import Settings, settings_from
+
+if TYPE_CHECKING:  # seconds to import: see `engine`
+    import lightning_fabric
 
 MOST_RATES_LOGGED = 4096
 
@@ -54,7 +56,8 @@ class Report:
     sample: Int[Tensor, "b d"] | None = None
     """One sample, always from the same random numbers (phase `validation`)."""
     alpha: list[float] | None = None
-    """Rates in rank order, averaged over positions whose clock runs (phases `matrix` and `validation` of a bridge)."""
+    """Rates of a bridge in rank order, averaged over positions whose clock runs, or what else its process learns
+    (phases `matrix` and `validation`)."""
 
     @property
     def bits(self) -> float:
@@ -84,7 +87,7 @@ def train(
     data: DataSet,
     settings: Settings | None = None,
     *,
-    fabric: Fabric | None = None,
+    fabric: "lightning_fabric.Fabric | None" = None,
     folder: Path | str | None = None,
     resume: bool = False,
     stop: Callable[[], bool] | None = None,
@@ -119,11 +122,10 @@ def train(
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
     fabric = fabric or engine()
-    share = fabric.world_size * settings.part
+    share = fabric.world_size * settings.accumulate
     if settings.batch_size % share:
         raise ValueError(
-            f"batch_size must be a multiple of {share}, to be shared out over processes and parts, "
-            f"got {settings.batch_size}"
+            f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
         )
     if settings.matrix_objective != "prior":
         _check_learnable(bridge, fabric)
@@ -133,7 +135,7 @@ def train(
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
 
 
-def _check_learnable(bridge: Bridge, fabric: Fabric) -> None:
+def _check_learnable(bridge: Bridge, fabric: "lightning_fabric.Fabric") -> None:
     """Whether the rates can be learned on the whole bound."""
     if not any(parameter.requires_grad for parameter in bridge.process.parameters()):
         raise ValueError(f"matrix_objective must be prior: {type(bridge.process).__name__} has no rates to learn")
@@ -152,7 +154,7 @@ class _Trainer:
         bridge: Bridge,
         data: DataSet,
         settings: Settings,
-        fabric: Fabric,
+        fabric: "lightning_fabric.Fabric",
         checkpoints: Checkpoints | None,
         resume: bool,
         stop: Callable[[], bool],
@@ -202,6 +204,7 @@ class _Trainer:
                 if progress.step % settings.evaluate_every == 0 or out_of_time:
                     yield self._evaluate()
                     self._save()
+                    self._since = (progress.step, time.perf_counter())
                 if out_of_time:
                     return None
                 if asked:
@@ -293,11 +296,10 @@ class _Trainer:
             if self.checkpoints is not None and fabric.is_global_zero:
                 self.bridge.write(self.checkpoints.folder.parent)
         progress.evaluated_step = progress.step
-        self._since = (progress.step, time.perf_counter())
         return self._report("validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha())
 
     def _alpha(self) -> list[float] | None:
-        alpha = getattr(self.learner.process, "alpha", None)
+        alpha = self.learner.process.learned()
         if alpha is None or alpha.shape[1] > MOST_RATES_LOGGED:
             return None
         alpha = alpha.detach()

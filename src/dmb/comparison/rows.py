@@ -1,0 +1,70 @@
+"""What is compared: one row a way to noise, a head, and a way to learn the forward process."""
+
+from dataclasses import dataclass
+
+from dmb.data import DataSet
+from dmb.data.codecs import Grid
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to do it, as settings that are put on top of a recipe."""
+
+    name: str
+    title: str
+    """What it is, for the table."""
+    settings: tuple[str, ...]
+    """`name=value`, as `--set` takes them. Whatever they do not name is the same in every row."""
+
+
+def rows_for(data: DataSet, steps: int) -> list[Row]:
+    """All rows that make sense for `data`, each of `steps` steps of Score-learning in all.
+
+    Rows that learn on the bound start from a process that gathers on top, but for a share of their rates that mixes:
+    from nothing at all a clock would not learn to run.
+
+    Args:
+        data: its number of states says how fast each of those clocks is; only ordinal values get the rows in natural
+            order, and only positions with equally many states the one of uniform noise.
+        steps: of Score-learning.
+    """
+    once = (f"score_steps={steps}", "cycles=1", "matrix_steps=0")
+    masked = (*once, "mask=true", "init=gather", "floor=0", "head=mean")
+    published = (f"score_steps={steps // 2}", "cycles=2")  # Algorithm 1 as printed, on J_Q
+    joint = (*once, "matrix_objective=joint", "schedule=canonical", "head=mean")
+    turns = (f"score_steps={steps // 10}", "cycles=10", "matrix_steps=30", "matrix_objective=bound",
+             "reestimate=false", "schedule=canonical", "head=mean")  # fmt: skip
+
+    def mixing(share: float) -> str:
+        return f"floor={share / (1 - share) / max(1, data.num_states - 2):.3g}"
+
+    little, much = mixing(0.03), mixing(0.3)
+    rows = [
+        Row("sedd-uniform", "uniform noise, score head (SEDD)", (*once, "process=uniform", "head=score")),
+        Row("sedd-absorb", "mask, score head (SEDD)", (*masked[:-1], "head=score")),
+        Row("mdlm", "mask, mean head (MDLM, MD4)", masked),
+        Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)",
+            (*joint, "process=tokenwise")),
+        Row("dmb-printed", "bridge, descending, J_Q, score head as printed",
+            (*published, "order=descending", "head=unscaled_score")),
+        Row("dmb-descending", "bridge, descending, J_Q, score head", (*published, "order=descending", "head=score")),
+        Row("dmb-ascending", "bridge, ascending, J_Q, score head", (*published, "order=ascending", "head=score")),
+        Row("mean-descending", "bridge, descending, J_Q, mean head", (*published, "order=descending", "head=mean")),
+        Row("mean-ascending", "bridge, ascending, J_Q, mean head", (*published, "order=ascending", "head=mean")),
+        Row("learned-descending", "bridge, descending, learned on the bound", (*joint, "order=descending", little)),
+        Row("learned-ascending", "bridge, ascending, learned on the bound", (*joint, "order=ascending", much)),
+        Row("learned-turns", "the same in turns with the network, descending", (*turns, "order=descending", little)),
+        Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
+            (*joint, "process=varying", "order=ascending", much)),
+        Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
+            (*joint, "order=descending", "mask=true", little)),
+    ]  # fmt: skip
+    if isinstance(data.codec, Grid):
+        natural = "order=natural"
+        rows += [
+            Row("mean-natural", "bridge, natural order, J_Q, mean head", (*published, natural, "head=mean")),
+            Row("learned-natural", "bridge, natural order, learned on the bound", (*joint, natural, much)),
+        ]
+    if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
+        rows = [row for row in rows if row.name != "sedd-uniform"]
+    return rows

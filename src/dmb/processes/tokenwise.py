@@ -1,0 +1,267 @@
+"""Masking in which every state has a schedule of its own that is learned (GenMD4, arXiv 2406.04329)."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb import numerics
+from dmb.configurable import Configurable
+from dmb.processes.base import ForwardProcess, Time, legal_states
+from dmb.processes.profiles import delayed
+from dmb.schedules import Canonical, Exits, LogLinear, Schedule
+
+
+class TokenwiseMasking(ForwardProcess):
+    r"""Every state jumps straight to one mask, each with an intensity of its own.
+
+    With `s = 1 - exp(-u)` and an exponent `w_x > 0` for every state, `x` is still there at clock time `u` with chance
+    `1 - s^{w_x}`: a large exponent is a state that is masked late. Where all exponents are 1 this is masked diffusion.
+
+    `p_{t|0}(x|x) = exp(-W_x)`,  `p_{t|0}(mask|x) = 1 - exp(-W_x)`,  `W_x(u) = -log(1 - s^{w_x})`.
+
+    Args:
+        exponents: `w`, `[g, n-1]`, one for each state of the data; `g` is `d`, or 1 for one set that positions share.
+        num_positions: `d`; needed only if `exponents` has one row.
+        schedule: `LogLinear()` unless given.
+        legal: see `ForwardProcess`; the last state, the mask, is always one of them.
+        marginals: see `ForwardProcess`; `[g, n]`, nothing on the mask.
+
+    >>> process = TokenwiseMasking(torch.tensor([[1.0, 4.0]]))
+    >>> process.to_dense(0.5).detach()
+    tensor([[[0.5005, 0.0000, 0.4995],
+             [0.0000, 0.9377, 0.0623],
+             [0.0000, 0.0000, 1.0000]]])
+    """
+
+    def __init__(
+        self,
+        exponents: Float[Tensor, "g k"],
+        *,
+        num_positions: int | None = None,
+        schedule: Schedule | None = None,
+        legal: Bool[Tensor, "f n"] | None = None,
+        marginals: Float[Tensor, "e n"] | None = None,
+    ):
+        if exponents.ndim != 2 or not (exponents > 0).all() or not exponents.isfinite().all():
+            raise ValueError(f"exponents must be finite, positive and of shape [positions, states], got {exponents}")
+        num_states = exponents.shape[1] + 1
+        rows = {len(exponents), 1 if legal is None else len(legal)} - {1}
+        if num_positions is None:
+            num_positions = max(rows, default=1)
+        if rows - {num_positions}:
+            raise ValueError(f"exponents and legal must have {num_positions} rows or 1, got {sorted(rows)}")
+        if legal is not None and not legal[:, -1].all():
+            raise ValueError("legal must hold the mask, the last state, at every position")
+        if marginals is None:
+            data = torch.ones(1, num_states, device=exponents.device) if legal is None else legal.float()
+            data = data.index_fill(1, torch.tensor(num_states - 1, device=exponents.device), 0.0)
+            marginals = data / data.sum(-1, keepdim=True)
+        super().__init__(num_positions, num_states, schedule or LogLinear(), legal, marginals)
+        self.mask_token = num_states - 1
+        self.log_exponents = nn.Parameter(exponents.log())
+
+    @classmethod
+    def from_marginals(
+        cls,
+        marginals: Float[Tensor, "d m"],
+        *,
+        tied: bool = False,
+        state_counts: Int[Tensor, " d"] | None = None,
+        schedule: Schedule | None = None,
+    ) -> "TokenwiseMasking":
+        """Plain masking of data with these marginals, to learn from: all exponents are 1.
+
+        Args:
+            marginals: the data's distribution over states at each position.
+            tied: one set of exponents for all positions.
+            state_counts: how many states each position really has; all of them, unless given.
+            schedule: `LogLinear()` unless given.
+
+        >>> TokenwiseMasking.from_marginals(torch.tensor([[0.2, 0.8]])).mask_token
+        2
+        """
+        if marginals.ndim != 2:
+            raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
+        pooled = marginals.mean(0, keepdim=True) if tied else marginals
+        legal = None
+        if state_counts is not None:
+            legal = legal_states(state_counts, marginals.shape[1])
+            if len(legal) != len(marginals):
+                raise ValueError(f"state_counts must have shape [{len(marginals)}], got {list(state_counts.shape)}")
+            if marginals[~legal].any():
+                raise ValueError("marginals must be 0 on states beyond state_counts")
+            if tied and not legal.eq(legal[0]).all():
+                raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
+            legal = F.pad(legal, (0, 1), value=True)
+        return cls(
+            torch.ones_like(pooled),
+            num_positions=len(marginals),
+            schedule=schedule,
+            legal=legal,
+            marginals=F.pad(pooled, (0, 1)),
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.log_exponents.dtype
+
+    @property
+    def exponents(self) -> Float[Tensor, "g k"]:
+        """`w`, in token order."""
+        return self.log_exponents.exp()
+
+    def learned(self) -> Float[Tensor, "d k"]:
+        return torch.where(self.legal[:, :-1], self.exponents, 0.0).expand(self.num_positions, -1)
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        """In canonical time only ratios of exponents mean anything: `s → s^c` is a change of time."""
+        if isinstance(self.schedule, Canonical):
+            self.log_exponents.sub_(self.log_exponents.mean())
+
+    # -- the contract -------------------------------------------------------------------------------------------------
+
+    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        value, speed = delayed(elapsed[:, None, None], self.exponents.double()[None])
+        return Exits(F.pad(value, (0, 1)), F.pad(speed, (0, 1)))
+
+    def sample(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        x_0 = self.tokens("x_0", x_0)
+        level = numerics.exponential(tuple(x_0.shape), generator=generator, device=x_0.device)
+        return torch.where(level < self._intensity_at(x_0, t, start).detach(), self.mask_token, x_0)
+
+    def sample_moved(
+        self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        return torch.full_like(self.tokens("x_0", x_0), self.mask_token)
+
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        x_0 = self.tokens("x_0", x_0)
+        intensity = self._intensity_at(x_0, t, start)[..., None]
+        state = torch.arange(self.num_states, device=x_0.device)
+        moved = torch.where(state == self.mask_token, numerics.log1mexp(intensity), -torch.inf)
+        return torch.where(state == x_0[..., None], -intensity, moved).to(self.dtype)
+
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
+        x_t = self.tokens("x_t", x_t)
+        intensity = self._intensities(t, start, len(x_t))
+        here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
+        masked = (x_t == self.mask_token)[..., None]
+        column = torch.where(here, -intensity, torch.where(masked, numerics.log1mexp(intensity), -torch.inf))
+        return torch.where(self.legal, column, -torch.inf).to(self.dtype)
+
+    def log_prob(
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+    ) -> Float[Tensor, "b d"]:
+        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
+        intensity = self._intensity_at(x_0, t, start)
+        moved = torch.where(x_t == self.mask_token, numerics.log1mexp(intensity), -torch.inf)
+        return torch.where(x_t == x_0, -intensity, moved).to(self.dtype)
+
+    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
+        p_0 = self.marginals("p_0", p_0)
+        intensity = self._intensities(t, 0.0, 1)[0].to(self.dtype)
+        return self._masked(p_0 * torch.exp(-intensity), p_0 * -torch.expm1(-intensity))
+
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        clock = self._clock(t, len(self.tokens("x_t", x_t)))
+        rates = (clock.sigma[:, None, None] * self.exits(clock.sigma_bar).rate).to(self.dtype)
+        return torch.where((x_t == self.mask_token)[..., None] & self.legal, rates, 0.0)
+
+    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+        """`s_y = π_y exp(-W_y) / (1 - exp(-W_y))` at the mask, where alone it is used."""
+        x_t = self.tokens("x_t", x_t)
+        intensity = self._intensities(t, 0.0, len(x_t))
+        used = (x_t == self.mask_token)[..., None] & self.legal & (intensity > 0)
+        odds = -intensity - torch.where(intensity > 0, numerics.log1mexp(intensity), 0.0)
+        return torch.where(used, log_mean + odds.to(self.dtype), -torch.inf)
+
+    def mean_entropy(
+        self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d"]:
+        """`Σ_y h_y π_y - h_x (1 + log π_x)` at the mask, `x = x_0`, with the hazards `h_y = W'_y / (exp(W_y) - 1)`."""
+        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
+        clock = self._clock(t, len(x_t))
+        intensity, rate = self.exits(clock.sigma_bar)
+        runs = intensity > 0
+        odds = torch.where(runs, rate, 0.0) / torch.expm1(torch.where(runs, intensity, 1.0))
+        hazard = (clock.sigma[:, None, None] * odds).to(self.dtype)
+        masked = x_t == self.mask_token
+        # a mask that was there from the start has no hazard, and no logarithm is taken of its chance
+        log_right = torch.where(masked & (x_0 != self.mask_token), numerics.pick(log_mean, x_0), 0.0)
+        total = (hazard * log_mean.exp()).sum(-1) - numerics.pick(hazard, x_0) * (1 + log_right)
+        return torch.where(masked, total, 0.0)
+
+    def log_posterior(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time
+    ) -> Float[Tensor, "b d n"]:
+        mask = torch.tensor(self.mask_token, device=log_rho.device)  # data are never masked
+        return super().log_posterior(log_rho.index_fill(-1, mask, -torch.inf), x_t, t)
+
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
+        intensity = self._intensities(t, start, len(p_t))
+        before = p_t.double() * torch.exp(intensity)
+        return self._masked(before, before * torch.expm1(-intensity)).to(p_t.dtype)
+
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
+        log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T), 1.0))
+        intensity = self._intensities(1.0, 0.0, 1)[0].to(self.dtype)
+        stayed = numerics.times_log_ratio(-intensity, log_p)
+        masked = numerics.times_log_ratio(numerics.log1mexp(intensity), log_p[:, -1:])
+        return torch.where(self.legal, stayed + masked, 0.0)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "num_positions": self.num_positions,
+            "num_states": self.num_states,
+            "rows": {name: len(getattr(self, name)) for name in ("log_exponents", "legal", "p_0")},
+            "schedule": self.schedule.to_config(),
+        }
+
+    @classmethod
+    def build(
+        cls, num_positions: int, num_states: int, rows: dict[str, int], schedule: dict[str, Any]
+    ) -> "TokenwiseMasking":
+        return cls(
+            torch.ones(rows["log_exponents"], num_states - 1),
+            num_positions=num_positions,
+            legal=torch.ones(rows["legal"], num_states, dtype=torch.bool),
+            marginals=torch.full((rows["p_0"], num_states), 1 / num_states),
+            schedule=Configurable.from_config(schedule),
+        )
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _intensities(self, t: Time, start: Time, batch: int) -> Float[Tensor, "b g n"]:
+        """`W_x` between `start` and `t` for every state, 0 for the mask; float64."""
+        begin, end = self._span(t, start, batch)
+        intensity = self.exits(end).intensity
+        return intensity if begin is None else intensity - self.exits(begin).intensity
+
+    def _intensity_at(self, x: Int[Tensor, "b d"], t: Time, start: Time) -> Float[Tensor, "b d"]:
+        """`_intensities` at one state a token: nothing of size `[b, d, n]`."""
+        begin, end = self._span(t, start, len(x))
+        power = numerics.pick(F.pad(self.exponents, (0, 1), value=1.0)[None], x).double()
+        gained = delayed(end[:, None], power)[0]
+        if begin is not None:
+            gained = gained - delayed(begin[:, None], power)[0]
+        return torch.where(x == self.mask_token, 0.0, gained)
+
+    def _span(self, t: Time, start: Time, batch: int) -> tuple[Float[Tensor, " b"] | None, Float[Tensor, " b"]]:
+        """The clock times of `start`, unless that is 0, and of `t`."""
+        end = self._clock(t, batch).sigma_bar
+        if isinstance(start, float) and start == 0.0:
+            return None, end
+        begin = self._clock(start, batch, "start").sigma_bar
+        if (end < begin).any():
+            raise ValueError("start must not come after t")
+        return begin, end
+
+    def _masked(self, stayed: Float[Tensor, "*s n"], moved: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
+        """`stayed`, and all that has `moved` on top of what the mask has."""
+        return torch.cat([stayed[..., :-1], stayed[..., -1:] + moved.sum(-1, keepdim=True)], dim=-1)

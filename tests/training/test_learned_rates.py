@@ -1,0 +1,218 @@
+"""Rates that are learned on the whole bound: the gradient, what it does, and that it cannot cheat."""
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+import toys
+from dmb import losses, numerics, theory
+from dmb.training import engine
+from dmb.variance import CostBaseline
+
+MU = toys.distribution(3, 3, seed=4)  # two positions that depend on each other
+STATES = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+
+
+def stirred(process):
+    """With parameters drawn at random, so that no gradient vanishes by symmetry."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in process.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return process
+
+
+def canonical(mask=False):
+    return dmb.Canonical(torch.nn.functional.pad(theory.position_marginals(MU), (0, int(mask))))
+
+
+PROCESSES = {
+    "bridge": lambda m: dmb.BridgeProcess.from_marginals(m, init="uniform", schedule=canonical()),
+    "bridge with mask": lambda m: dmb.BridgeProcess.from_marginals(m, floor=0.3, mask=True, schedule=canonical(True)),
+    "varying bridge": lambda m: dmb.VaryingBridgeProcess.from_marginals(m, init="uniform", schedule=canonical()),
+    "tokenwise": lambda m: dmb.TokenwiseMasking.from_marginals(m, schedule=canonical(True)),
+}
+every_process = pytest.mark.parametrize("name", PROCESSES)
+
+
+def bridge_for(name, seed=0):
+    """A bridge with a network that knows nothing, and so has much to lose by the choice of the rates."""
+    process = stirred(PROCESSES[name](theory.position_marginals(MU)))
+    torch.manual_seed(seed)
+    network = dmb.MLP(process.num_states, 2, width=8, blocks=1, conditioning=8, dropout=0.0).double()
+    with torch.no_grad():  # networks start at 0; this one starts with strong and wrong opinions
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, dtype=parameter.dtype))
+    return dmb.Bridge(process, network)
+
+
+def noisy_pairs(process):
+    """All pairs of data and noisy tokens, and the chance of each pair of data."""
+    noisy = torch.cartesian_prod(*[torch.arange(process.num_states)] * 2)
+    return (
+        STATES.repeat_interleave(len(noisy), 0),
+        noisy.repeat(len(STATES), 1),
+        MU.flatten().repeat_interleave(len(noisy)),
+    )
+
+
+def exact_score(bridge, nodes=40):
+    """`J_score` by enumeration of data and noise and Gauss-Legendre quadrature in time: differentiable in the rates."""
+    v, weights = np.polynomial.legendre.leggauss(nodes)
+    v, weights = (v + 1) / 2, weights / 2
+    x_0, x_t, chance = noisy_pairs(bridge.process)
+    total = 0.0
+    for node, weight in zip(v, weights, strict=True):
+        t = float(node) ** 4  # takes the logarithm at 0 out of the way
+        total = total + weight * 4 * float(node) ** 3 * (chance * expected(bridge, x_0, x_t, t)).sum()
+    return total
+
+
+def expected(bridge, x_0, x_t, t):
+    """Chance times integrand of every noisy pair, the gradient of both included."""
+    log_prob = bridge.process.log_prob(x_t, x_0, t).sum(-1)
+    possible = log_prob > -torch.inf
+    value = bridge.integrand(x_t[possible], x_0[possible], t).sum(-1)
+    return torch.zeros_like(log_prob).index_put((possible.nonzero()[:, 0],), log_prob[possible].exp() * value)
+
+
+def gradient(process, loss):
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(process.parameters()))])
+
+
+@every_process
+def test_the_gradient_in_the_rates_is_unbiased(name):
+    bridge = bridge_for(name)
+    process, t, x = bridge.process, 0.4, torch.tensor([[0, 1]])
+    noisy = torch.cartesian_prod(*[torch.arange(process.num_states)] * 2)
+    exact = gradient(process, expected(bridge, x.expand(len(noisy), -1), noisy, t).sum())
+
+    groups, copies = 20, 50_000  # a million draws in all
+    baseline, estimates = CostBaseline(), []
+    for group in range(groups + 1):
+        x_0 = x.expand(copies, -1)
+        x_t = process.sample(x_0, t, generator=numerics.seeded(group))
+        value, log_prob = bridge.integrand(x_t, x_0, t), process.log_prob(x_t, x_0, t)
+        times = torch.full((copies,), t, dtype=torch.float64)
+        features = baseline.features(process, x_0, x_t, times)
+        if group > 0:  # the first is there to fit the baseline to
+            loss = losses.follow_draws(value, log_prob, baseline.predict(features, times))
+            estimates.append(gradient(process, loss.mean()))
+        else:
+            baseline.update(baseline.sums(features, times, value))
+    estimates = torch.stack(estimates)
+    error = estimates.std(0) / groups**0.5
+    assert exact.abs().max() > 20 * error.max()  # there is something to be right about
+    assert ((estimates.mean(0) - exact).abs() < 3 * error + 1e-12).all()
+
+
+@every_process
+def test_the_draws_part_of_the_gradient_matters(name):
+    bridge = bridge_for(name)
+    x_0, x_t, chance = noisy_pairs(bridge.process)
+    whole = gradient(bridge.process, (chance * expected(bridge, x_0, x_t, 0.4)).sum())
+    log_prob = bridge.process.log_prob(x_t, x_0, 0.4).sum(-1).detach()
+    possible = log_prob > -torch.inf
+    value = bridge.integrand(x_t[possible], x_0[possible], 0.4).sum(-1)
+    path = gradient(bridge.process, (chance[possible] * log_prob[possible].exp() * value).sum())
+    assert (whole - path).norm() > 0.1 * whole.norm()
+
+
+def data_of(mu, count, tmp_path):
+    rows = numerics.categorical(mu.flatten().expand(count, -1), generator=numerics.seeded("data"))
+    np.save(tmp_path / "toy.npy", STATES[rows].numpy())
+    return dmb.data.load(tmp_path / "toy.npy")
+
+
+SETTINGS = {"batch_size": 64, "matrix_learning_rate": 0.03, "warmup": 5, "evaluate_sequences": 64, "log_every": 50,
+            "evaluate_every": 30}  # fmt: skip
+
+
+@every_process
+def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, tmp_path):
+    data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
+    before = [parameter.clone() for parameter in bridge.process.parameters()]
+    checked = 0
+    reports = dmb.train(
+        bridge, data, fabric=engine(accelerator="cpu"), matrix_objective="joint", cycles=1, score_steps=60, **SETTINGS
+    )
+    rows = STATES[numerics.categorical(MU.flatten().expand(5000, -1), generator=numerics.seeded("rows"))]
+    for report in reports:
+        if not report.improved:
+            continue
+        sampled = bridge.bound(rows, batch_size=2000, generator=numerics.seeded("bound"))
+        with torch.no_grad():
+            score = exact_score(bridge).item()
+        assert sampled.score.mean().item() == pytest.approx(score, abs=3 * sampled.stderr * 2 * np.log(2) + 1e-5)
+        checked += 1
+    assert checked >= 2
+    assert any(not torch.equal(a, b) for a, b in zip(before, bridge.process.parameters(), strict=True))
+
+
+# with tokenwise masking there is next to nothing to gain here: its exact gradient is ten times smaller
+@pytest.mark.parametrize("name", ["bridge", "bridge with mask", "varying bridge"])
+def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(name, tmp_path):
+    data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
+
+    def exact():
+        with torch.no_grad():
+            return (exact_score(bridge) + bridge.prior_loss()).item()
+
+    before, network = exact(), [parameter.clone() for parameter in bridge.network.parameters()]
+    # a learning rate of next to nothing: what follows is the rates' doing
+    options = {"cycles": 1, "matrix_steps": 60, "score_steps": 1, "learning_rate": 1e-12, "weight_decay": 0.0}
+    list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), matrix_objective="bound", **options, **SETTINGS))
+    assert exact() < before - 0.01
+    after = list(bridge.network.parameters())
+    assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(network, after, strict=True))
+
+
+@pytest.mark.parametrize("objective", ["bound", "joint"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_rates(objective, tmp_path):
+    data = data_of(MU, 400, tmp_path)
+    options = {"cycles": 2, "matrix_steps": 3, "score_steps": 6, "matrix_objective": objective, "chains": 8}
+    options = {**SETTINGS, **options, "evaluate_every": 2, "fabric": engine(accelerator="cpu")}
+    straight, broken = bridge_for("bridge").float(), bridge_for("bridge").float()
+    list(dmb.train(straight, data, folder=tmp_path / "straight", **options))
+    asked = 0
+
+    def stop():
+        nonlocal asked
+        asked += 1
+        return asked in (2, 7, 12)
+
+    for attempt in range(4):
+        list(dmb.train(broken, data, folder=tmp_path / "broken", resume=attempt > 0, stop=stop, **options))
+    assert torch.equal(straight.process.raw_alpha, broken.process.raw_alpha)
+    assert all(map(torch.equal, straight.network.state_dict().values(), broken.network.state_dict().values()))
+
+
+def test_accumulated_parts_teach_the_rates_the_same(tmp_path):
+    data = data_of(MU, 400, tmp_path)
+    learned = []
+    for accumulate in (1, 4):
+        bridge = bridge_for("bridge").double()
+        options = {**SETTINGS, "cycles": 1, "score_steps": 10, "matrix_objective": "joint", "accumulate": accumulate}
+        list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **options))
+        learned.append(bridge.process.alpha.detach())
+    torch.testing.assert_close(*learned)
+
+
+def test_in_canonical_time_the_common_speed_stays_one(tmp_path):
+    bridge = bridge_for("bridge").float()
+    options = {**SETTINGS, "cycles": 1, "score_steps": 5, "matrix_objective": "joint"}
+    list(dmb.train(bridge, data_of(MU, 400, tmp_path), fabric=engine(accelerator="cpu"), **options))
+    assert bridge.process.alpha.sum(-1).mean().item() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["bound", "joint"])
+def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
+    data, marginals = data_of(MU, 400, tmp_path), theory.position_marginals(MU).float()
+    network = dmb.MLP(3, 2, width=8, blocks=1)
+    uniform = dmb.Bridge(dmb.UniformProcess(2, 3), network)
+    with pytest.raises(ValueError, match="UniformProcess has no rates to learn"):
+        dmb.train(uniform, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
+    loglinear = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), network)
+    with pytest.raises(ValueError, match="schedule=canonical"):
+        dmb.train(loglinear, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
