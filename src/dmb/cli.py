@@ -275,6 +275,7 @@ def compare(
     seeds: int = 3,
     steps: int | None = None,
     sequences: int | None = None,
+    samples: int = 1,
     workers: int | None = None,
     set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
     list_: Annotated[bool, arg(name="list")] = False,
@@ -295,6 +296,7 @@ def compare(
         seeds: runs of every row, with the seeds 0, 1, …
         steps: of Score-learning in every run; as many as the recipe has, unless given.
         sequences: test sequences to evaluate, spread evenly; all, unless given.
+        samples: network calls for each of them; where test data are few, more make the bound surer.
         workers: runs side by side; as many as there are cores, unless given.
         set: change settings of all rows.
         list_: print the rows with their settings, and do nothing.
@@ -303,11 +305,11 @@ def compare(
 
     plan = comparison.plan(
         _changed(recipes.recipe(recipe), data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
-        shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences,
+        shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences, samples=samples,
     )  # fmt: skip
     if list_:
         for row in plan.rows:
-            print(f"{row.name:<16}  {row.title:<42}  {' '.join(row.settings)}")
+            print(f"{row.name}: {row.title}\n    {' '.join(row.settings)}")
         return 0
     return comparison.compare(plan, workers=comparison.cores() if workers is None else workers, console=notes)
 

@@ -253,7 +253,7 @@ def test_a_symbol_outside_the_alphabet_of_a_template_is_named(run, tmp_path, cap
 
 def test_every_command_has_a_help_page_that_names_its_options(capsys):
     options = {"quickstart": "--out", "prepare": "--from", "train": "--resume", "evaluate": "--split",
-               "sample": "--template", "report": "--seed"}  # fmt: skip
+               "sample": "--template", "report": "--seed", "compare": "--workers"}  # fmt: skip
     for command, option in options.items():
         assert dmb_(command, "--help") == 0
         assert option in capsys.readouterr().out

@@ -53,7 +53,7 @@ def made_up(planned):
         (job.path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         if evaluated:
             result = Likelihood(split="test", bits=bits, stderr=stderr, score_bits=bits - prior, prior_bits=prior,
-                                unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64)  # fmt: skip
+                                unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64, samples=1)  # fmt: skip
             run.add_evaluation(result)
         if of_step is not None:
             found = run.evaluations()

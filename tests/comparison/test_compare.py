@@ -112,10 +112,9 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
     monkeypatch.setattr(dmb.comparison.running.subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
     assert dmb_("compare", "digits", "--steps", 10, "--list") == 0
     lines = capsys.readouterr().out.splitlines()
-    [mdlm] = [line for line in lines if line.startswith("mdlm ")]
-    assert "mask, mean head" in mdlm
-    assert "score_steps=10" in mdlm
-    assert any(line.startswith("mean-natural ") for line in lines)
+    mdlm = lines.index("mdlm: mask, mean head (MDLM, MD4)")
+    assert "score_steps=10" in lines[mdlm + 1]
+    assert any(line.startswith("mean-natural: ") for line in lines)
     assert not list(tmp_path.iterdir())
 
 

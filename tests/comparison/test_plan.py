@@ -129,3 +129,11 @@ def test_the_command_line_is_whole(planned):
         f"dmb compare digits --out {plan.out} --rows mdlm --seeds 2 --steps 10 --sequences 32 "
         f"--set {' '.join(plan.shared)}"
     )
+
+
+def test_a_run_that_was_evaluated_with_fewer_draws_is_evaluated_again(planned, made_up):
+    job = planned("mdlm").jobs()[0]
+    made_up(job)
+    assert doing(job) == []
+    [again] = planned("mdlm", samples=4).jobs()[0].commands()
+    assert again[-2:] == ["--samples", "4"]

@@ -64,7 +64,7 @@ def test_the_table_says_it_in_markdown(found):
     lines = table(found).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:5]]
     assert {len(row) for row in cells} == {9}
-    assert cells[2] == ["mean-natural", "bridge, natural order, mean head", "1.5000 ± 0.0200", "–", "0.00 %", "0.00400", "1 of 2", "1.0", "1,000"]  # fmt: skip
+    assert cells[2] == ["mean-natural", "bridge, natural order, J_Q, mean head", "1.5000 ± 0.0200", "–", "0.00 %", "0.00400", "1 of 2", "1.0", "1,000"]  # fmt: skip
     assert cells[3][2:] == ["2.1000 ± 0.0350", "0.1414", "40.00 %", "0.00200", "2 of 2", "4.0", "150"]
     assert cells[4][2:] == ["not yet", "–", "–", "–", "0 of 2", "–", "–"]
     assert lines[5:] == ["", "- mean-natural, seed 1, failed: `exit code 1: no 'luck'`"]
@@ -80,7 +80,7 @@ def test_a_row_that_only_failed_is_shown_as_failed(planned):
 def test_below_the_table_is_what_was_run_and_how(found):
     text = page(found)
     assert text.startswith(table(found))
-    for said in ("digits: 64 positions, 17 states", "10 steps", "81,920 tokens", "seeds 0 to 1", "32 of 180 test", "√(Σ s²)/S"):  # fmt: skip
+    for said in ("digits: 64 positions, 17 states", "10 steps", "81,920 tokens", "seeds 0 to 1", "32 of 180 test", "1 draw of time", "mean of the runs' standard errors"):  # fmt: skip
         assert said in text
     [command] = re.findall(r"```sh\n(.*)\n```", text)
     assert command == found.plan.command()

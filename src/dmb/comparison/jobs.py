@@ -34,6 +34,8 @@ class Job:
     """What `dmb train` is called with, besides the folder."""
     sequences: int
     """Test sequences to evaluate."""
+    samples: int
+    """Network calls for each of them."""
 
     @property
     def name(self) -> str:
@@ -66,6 +68,7 @@ class Job:
         dmb = [sys.executable, "-m", "dmb"]
         train = [*dmb, "train", "--out", str(self.path), "--resume", *self.arguments]
         evaluate = [*dmb, "evaluate", str(self.path), "--sequences", str(self.sequences)]
+        evaluate += ["--samples", str(self.samples)]
         if not self._trained():
             return [train, evaluate]
         return [] if self._evaluated() else [evaluate]
@@ -82,10 +85,11 @@ class Job:
         return evaluated[-1:] == [self.steps] and (self.path / WEIGHTS).is_file()
 
     def _evaluated(self) -> bool:
-        """Whether the best model was, on as many test sequences as wanted."""
+        """Whether the best model was, on as many test sequences as wanted, as often as wanted."""
         run = Run.open(self.path)
         test = run.evaluations().get("test", {})
-        return test.get("sequences") == self.sequences and test.get("step") == run.best().get("step")
+        wanted = {"sequences": self.sequences, "samples": self.samples, "step": run.best().get("step")}
+        return all(test.get(name) == value for name, value in wanted.items())
 
     def _metrics(self) -> list[dict[str, Any]]:
         return Run.open(self.path).metrics() if (self.path / "run.json").is_file() else []

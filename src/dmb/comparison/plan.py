@@ -35,6 +35,8 @@ class Plan:
     """Of Score-learning, in every run."""
     sequences: int | None
     """Test sequences to evaluate; None for all."""
+    samples: int
+    """Network calls for each of them."""
 
     @property
     def test_sequences(self) -> int:
@@ -56,6 +58,7 @@ class Plan:
                 path=self.out / row.name / f"seed-{seed}",
                 arguments=(self.recipe.name, *data, "--set", *self.shared, *row.settings, f"seed={seed}"),
                 sequences=self.test_sequences,
+                samples=self.samples,
             )
             for seed in range(self.seeds)
             for row in self.rows
@@ -67,6 +70,7 @@ class Plan:
         words += [] if self.source is None else ["--data", self.source]
         words += ["--rows", *(row.name for row in self.rows), "--seeds", str(self.seeds), "--steps", str(self.steps)]
         words += [] if self.sequences is None else ["--sequences", str(self.sequences)]
+        words += [] if self.samples == 1 else ["--samples", str(self.samples)]
         return shlex.join(words + (["--set", *self.shared] if self.shared else []))
 
     def to_json(self) -> dict[str, Any]:
@@ -81,6 +85,7 @@ class Plan:
             "seeds": self.seeds,
             "steps": self.steps,
             "sequences": self.sequences,
+            "samples": self.samples,
         }
 
     def write(self) -> None:
@@ -122,6 +127,7 @@ def plan(
     seeds: int = 3,
     steps: int | None = None,
     sequences: int | None = None,
+    samples: int = 1,
 ) -> Plan:
     """A plan in which all is well: every row can be run, and all rows share what they are to share.
 
@@ -134,16 +140,17 @@ def plan(
         seeds: how many.
         steps: of Score-learning a run; the recipe's, unless given.
         sequences: test sequences to evaluate; all, unless given.
+        samples: network calls for each of them.
     """
     steps = recipe.training.total_steps if steps is None else steps
-    for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences}.items():
+    for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
     _refuse_early_ends(recipe)
     data = load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
     made = Plan(
         out=out, recipe=recipe, source=source, shared=shared, data=data, rows=_chosen(rows_for(data, steps), names),
-        seeds=seeds, steps=steps, sequences=sequences,
+        seeds=seeds, steps=steps, sequences=sequences, samples=samples,
     )  # fmt: skip
     for row in made.rows:
         training = made.recipe_of(row, 0).training

@@ -30,7 +30,8 @@ def page(results: Results) -> str:
         f"{data.name}: {data.num_positions} positions, {data.num_states} states. Every run: {plan.steps:,} steps of "
         f"Score-learning, {tokens:,} tokens; every row with {seeds}. Test bits: an upper bound on bits a token, of the "
         f"weights that did best on validation data, on {plan.test_sequences:,} of {len(data.test):,} test sequences, "
-        "with one draw of time and noise for each; the mean over seeds ± the mean of the runs' standard errors over "
+        f"with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean over seeds ± "
+        "the mean of the runs' standard errors over "
         "sequences, which are the same for all. How much seeds differ is the standard deviation beside it. "
         f" Marginals alone: {data.unigram_bits(data.test):.4f} bits."
     )

@@ -90,4 +90,4 @@ class Watch:
 
 def _work(job: Job) -> float:
     """All there is to do for `job`, in training steps."""
-    return job.steps + FORWARD * job.sequences / job.recipe.training.batch_size
+    return job.steps + FORWARD * job.sequences * job.samples / job.recipe.training.batch_size

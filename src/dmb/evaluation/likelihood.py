@@ -28,6 +28,8 @@ class Likelihood:
     of_sequences: int
     """How many there are in the split."""
     tokens: int
+    samples: int
+    """Draws of time and noise for each sequence."""
 
     def __str__(self) -> str:
         return (
@@ -94,4 +96,5 @@ def likelihood(
         sequences=len(chosen),
         of_sequences=len(part),
         tokens=len(chosen) * data.num_positions,
+        samples=samples,
     )

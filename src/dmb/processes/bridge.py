@@ -392,7 +392,7 @@ class BridgeProcess(ForwardProcess):
         self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
     ) -> Float[Tensor, "b d"]:
         """In one pass over the logits when the rates are constants; see `dmb.processes.fused`."""
-        if self.raw_alpha.requires_grad and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters()):
             return super().posterior_entropy(log_rho, x_t, x_0, t)
         now, source = self._rank_of(self.tokens("x_t", x_t)), self._rank_of(self.tokens("x_0", x_0))
         clock = self._clock(t, len(x_t))

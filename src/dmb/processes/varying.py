@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb import numerics
-from dmb.processes.base import ForwardProcess, Time
 from dmb.processes.bridge import BridgeProcess
 from dmb.processes.intensity import Intensity
 from dmb.processes.profiles import delayed
@@ -39,7 +38,6 @@ class VaryingBridgeProcess(BridgeProcess):
     All matrices `H` commute, so nothing else changes: every closed form holds with these intensities. The mixtures
     `v_k = softmax(raw_profile_k)` are learned along with the rates, and start almost steady.
 
-    >>> from dmb.processes.bridge import BridgeProcess
     >>> process = VaryingBridgeProcess.from_marginals(torch.tensor([[0.2, 0.5, 0.3]]))
     >>> process.mixtures.shape
     torch.Size([1, 4, 2])
@@ -95,13 +93,6 @@ class VaryingBridgeProcess(BridgeProcess):
             early = (profiles(middle)[0] * mixture).sum(-1) < intensity
             low, high = torch.where(early, middle, low), torch.where(early, high, middle)
         return high
-
-    def posterior_entropy(
-        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
-    ) -> Float[Tensor, "b d"]:
-        if self.raw_profile.requires_grad and torch.is_grad_enabled():  # constant rates alone do not make it constant
-            return ForwardProcess.posterior_entropy(self, log_rho, x_t, x_0, t)
-        return super().posterior_entropy(log_rho, x_t, x_0, t)
 
     @torch.no_grad()
     def _run_out_by(self, alpha: Float[Tensor, "g k"]) -> None:
