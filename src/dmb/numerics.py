@@ -82,7 +82,8 @@ def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
 def times_log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
     """`a log(a / b)`, 0 at `a = 0` and wherever `a` is so small that `b` may have underflowed before it.
 
-    That is below the square root of the smallest number, where any such term is lost in rounding.
+    That is below the square root of the smallest number, 1e-19 in float32. A bound stays one, but for rounding: it is
+    that of a prior `b` with so much of `a` mixed in.
     """
     positive = log_a > math.log(torch.finfo(log_a.dtype).tiny) / 2
     log_a = torch.where(positive, log_a, 0.0)

@@ -140,9 +140,10 @@ class Canonical(Schedule):
     `Σ_x μ_x exp(-S_x(u)) = M (1 - (1 - survival) t)` over the states that can be left, `M` being their total mass, all
     positions together; and `du/dt = (1 - survival) M / Σ_x μ_x S'_x(u) exp(-S_x(u))`.
 
-    The score part of the bound does not change under a change of time, so this is a gauge and not a parameter: `u` is
-    not differentiated. With it, the common scale of the rates means nothing, and whatever the fastest clock destroys is
-    sampled as often as what the slowest does. When every state leaves at one rate it is `LogLinear`.
+    The score part of the bound does not change under a change of time (for a network that is told the clock time, or
+    nothing), so this is a gauge and not a parameter: `u` is not differentiated. With it, the common scale of the rates
+    means nothing, and whatever the fastest clock destroys is sampled as often as what the slowest does. When every
+    state leaves at one rate it is `LogLinear`.
 
     Args:
         marginals: `μ`, the data's distribution over states, `[d, n]` or `[1, n]` (token order).
@@ -227,7 +228,8 @@ class Canonical(Schedule):
         """Weights, summing to 1, of the states that data visit and some clock leaves."""
         if exits is None:
             raise ValueError("canonical time is a property of a process: exits must be given")
-        leaves = exits(torch.ones(1, dtype=torch.float64, device=self.marginals.device)).intensity[0] > 0
+        late = torch.full((1,), 1e3, dtype=torch.float64, device=self.marginals.device)
+        leaves = exits(late).intensity[0] > 0
         if self.marginals.shape[1] != leaves.shape[1]:
             raise ValueError(
                 f"marginals of the schedule must cover the {leaves.shape[1]} states of the process, "

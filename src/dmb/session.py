@@ -13,7 +13,7 @@ from dmb.data import DataSet, load
 from dmb.display import Display
 from dmb.recipes import Recipe, settings_of
 from dmb.runs import Run
-from dmb.training import engine, train
+from dmb.training import engine, refuse_unfit, train
 
 # what a run is made of: with another of these it would be another run
 FIXED = ("data.", "process.", "network.", "head")
@@ -36,9 +36,11 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
         data = run.data()
     else:
         Run.refuse_existing(path)
-        data = load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
+        choice = recipe.data
+        data = load(choice.source, length=choice.length, encoding=choice.encoding, levels=choice.levels)
     bridge = recipe.build(data)
     fabric = engine(**options)
+    refuse_unfit(bridge, data, recipe.training, fabric)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which is another on each machine
     chief = fabric.is_global_zero
     with ExitStack() as stack:

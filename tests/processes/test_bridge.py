@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -158,3 +159,43 @@ def test_learning_the_matrix_on_the_prior_term_lowers_it():
     assert values[-1] < values[0] / 10
     assert math.isfinite(values[-1])
     assert np.diff(values).max() < 0
+
+
+def in_canonical_time(slow):
+    mu, rates = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64), torch.tensor([[slow, 1.0]], dtype=torch.float64)
+    return dmb.BridgeProcess(rates, torch.tensor([[0, 1, 2]]), schedule=dmb.Canonical(mu), marginals=mu)
+
+
+def load_into_a_copy(process):
+    process.load_state_dict(in_canonical_time(0.5).state_dict())
+    assert process.p_T.isfinite().all()
+    other = copy.deepcopy(process)
+    other.load_state_dict(in_canonical_time(0.001).state_dict())
+    return other
+
+
+def replace_parameter(process):
+    process.raw_alpha = in_canonical_time(0.001).raw_alpha
+    return process
+
+
+def change_data(process):
+    process.raw_alpha.data.copy_(in_canonical_time(0.001).raw_alpha)
+    return process
+
+
+@pytest.mark.parametrize("change", [load_into_a_copy, replace_parameter, change_data])
+def test_canonical_time_is_solved_anew_when_rates_have_changed_in_whatever_way(change):
+    process = in_canonical_time(2.0)
+    assert process.p_T.isfinite().all()  # and is remembered
+    torch.testing.assert_close(change(process).p_T, in_canonical_time(0.001).p_T)
+
+
+def test_canonical_time_is_solved_anew_for_another_schedule_and_outside_of_inference_mode():
+    process = in_canonical_time(0.5)
+    before = process.p_T
+    process.schedule = dmb.Canonical(torch.tensor([[0.8, 0.1, 0.1]], dtype=torch.float64))
+    with torch.inference_mode():
+        assert not torch.allclose(process.p_T, before)
+    process.p_T[0, 0].backward()
+    assert process.raw_alpha.grad.abs().max() > 0

@@ -213,6 +213,32 @@ def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
     uniform = dmb.Bridge(dmb.UniformProcess(2, 3), network)
     with pytest.raises(ValueError, match="UniformProcess has no rates to learn"):
         dmb.train(uniform, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
+    alone = dmb.BridgeProcess.from_marginals(marginals, floor=0.0, tied=True, schedule=canonical())
+    with pytest.raises(ValueError, match="one clock alone has nothing to learn"):
+        dmb.train(dmb.Bridge(alone, network), data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
     loglinear = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), network)
     with pytest.raises(ValueError, match="schedule=canonical"):
         dmb.train(loglinear, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
+
+
+@pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
+def test_normalising_leaves_what_happens_at_each_time_as_it_is(parametrisation):
+    marginals = theory.position_marginals(MU)
+    process = stirred(dmb.BridgeProcess.from_marginals(
+        marginals, init="uniform", schedule=canonical(), parametrisation=parametrisation
+    ))  # fmt: skip
+    before = process.to_dense(0.3).detach()
+    process.normalise()
+    assert process.alpha.sum(-1).mean().item() == pytest.approx(1)
+    torch.testing.assert_close(process.to_dense(0.3).detach(), before)
+
+
+@pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
+def test_a_clock_that_has_slowed_down_to_nothing_is_not_wound_up_again(parametrisation):
+    process = dmb.BridgeProcess.from_marginals(
+        theory.position_marginals(MU).float(), init="uniform", schedule=canonical(), parametrisation=parametrisation
+    )
+    with torch.no_grad():
+        process.raw_alpha[:, 0] = -110.0
+    process.normalise()
+    assert (process.alpha[:, 0] == 0).all()

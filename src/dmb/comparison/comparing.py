@@ -34,7 +34,9 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
         job.refuse_another()
     plan.out.mkdir(parents=True, exist_ok=True)
     everything.write()
-    jobs, failures = plan.jobs(), dict[Path, str]()
+    # of earlier rows, those whose evaluation was another than this one are evaluated again, to stand in one table
+    earlier = [job for job in everything.jobs() if job not in plan.jobs() and len(job.commands()) == 1]
+    jobs, failures = [*plan.jobs(), *earlier], dict[Path, str]()
 
     def ended(job: Job, failure: str | None) -> None:
         if failure is not None:

@@ -33,7 +33,7 @@ def page(results: Results) -> str:
         f"with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean over seeds ± "
         "the mean of the runs' standard errors over "
         "sequences, which are the same for all. How much seeds differ is the standard deviation beside it. "
-        f" Marginals alone: {data.unigram_bits(data.test):.4f} bits."
+        f"Marginals alone: {data.unigram_bits(data.test):.4f} bits."
     )
     return f"{table(results)}\n{notes}\n\nMade with dmb {__version__} by\n\n```sh\n{plan.command()}\n```\n"
 

@@ -71,7 +71,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         if marginals is None:
             marginals = legal / legal.sum(-1, keepdim=True)
         rows = 1 if len(marginals) == 1 else num_positions
-        self._solved: list[tuple[Tensor, list[int], ClockTime]] = []
+        self._solved: list[tuple[Schedule, list[Tensor], ClockTime]] = []
         self.register_load_state_dict_post_hook(_check_loaded)
         self.register_buffer("p_0", checks.distribution("marginals", marginals, (rows, num_states)).clone())
 
@@ -82,7 +82,6 @@ class ForwardProcess(nn.Module, Configurable, ABC):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.is_floating_point() and moved.dtype.itemsize < 4 else moved
 
-        self._solved = []
         return super()._apply(careful, recurse)
 
     def set_marginals(self, p_0: Float[Tensor, "h n"]) -> None:
@@ -285,13 +284,15 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         times = checks.times(name, t, batch, self.device)
         if not isinstance(self.schedule, Canonical):
             return self.schedule(times, self.exits)
-        # solved for by iteration, and a step of learning asks for the same times a dozen times over
-        versions = [parameter._version for parameter in self.parameters()]
-        for known_times, known_versions, clock in self._solved:
-            if known_versions == versions and torch.equal(known_times, times):
+        # solved for by iteration, and a step of learning asks for the same times a dozen times over: the last two
+        # answers are kept, together with all that they depend on
+        asked = [times, *(tensor.detach() for tensor in self.state_dict().values())]
+        for schedule, known, clock in self._solved:
+            if schedule is self.schedule and all(map(_same, known, asked)):
                 return clock
         clock = self.schedule(times, self.exits)
-        self._solved = [*self._solved[-1:], (times.clone(), versions, clock)]
+        if not torch.is_inference_mode_enabled():  # what is made there cannot take part in a gradient later
+            self._solved = [*self._solved[-1:], (self.schedule, [tensor.clone() for tensor in asked], clock)]
         return clock
 
     def _elapsed(self, t: Time, start: Time, batch: int) -> Float[Tensor, " b"]:
@@ -299,16 +300,24 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         end = self._clock(t, batch).sigma_bar
         if isinstance(start, float) and start == 0.0:
             return end.to(self.dtype)
-        begin = self._clock(start, batch, "start").sigma_bar
+        return (end - self._begin(start, end)).to(self.dtype)
+
+    def _begin(self, start: Time, end: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """The clock time of `start`, which must not come after `end`."""
+        begin = self._clock(start, len(end), "start").sigma_bar
         if (end < begin).any():
             raise ValueError("start must not come after t")
-        return (end - begin).to(self.dtype)
+        return begin
 
 
 def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> Exits:
     """The exits of a process that leaves each state at a constant rate of clock time."""
     rates = rates.double()
     return Exits(elapsed[:, None, None] * rates, rates[None])
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
 
 
 def _check_loaded(process: ForwardProcess, _: object) -> None:

@@ -221,8 +221,12 @@ class BridgeProcess(ForwardProcess):
     def normalise(self) -> None:
         """In canonical time the common speed of all clocks means nothing: make it 1 on average over positions."""
         if isinstance(self.schedule, Canonical):
-            rates = self._clock_rates()[:, 1:].double()
-            self.raw_alpha.copy_(self._raw(rates / rates.sum(-1).mean()))
+            speed = self._clock_rates().sum(-1).mean()
+            if self.parametrisation == "exp":
+                self.raw_alpha.sub_(speed.log())
+            else:  # a rate that is 0 for rounding stays what it is
+                rates = self._clock_rates()[:, 1:]
+                self.raw_alpha.copy_(torch.where(rates > 0, self._raw(rates / speed), self.raw_alpha))
 
     # -- how the clocks run: a process whose clocks vary in time needs only these -----------------------------------
 
@@ -250,13 +254,10 @@ class BridgeProcess(ForwardProcess):
     def _span(self, t: Time, start: Time, batch: int, dtype: torch.dtype | None = None) -> Intensity:
         """Intensities between `start` and `t`."""
         dtype = dtype or self.dtype
-        end = self._clock(t, batch).sigma_bar[:, None]
+        end = self._clock(t, batch).sigma_bar
         if isinstance(start, float) and start == 0.0:
-            return self._intensity(end.to(dtype))
-        begin = self._clock(start, batch, "start").sigma_bar[:, None]
-        if (end < begin).any():
-            raise ValueError("start must not come after t")
-        return self._between(begin, end, dtype)
+            return self._intensity(end[:, None].to(dtype))
+        return self._between(self._begin(start, end)[:, None], end[:, None], dtype)
 
     def _between(self, begin: Float[Tensor, "b 1"], end: Float[Tensor, "b 1"], dtype: torch.dtype) -> Intensity:
         return self._intensity((end - begin).to(dtype))

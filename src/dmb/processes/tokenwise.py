@@ -95,7 +95,7 @@ class TokenwiseMasking(ForwardProcess):
                 raise ValueError("marginals must be 0 on states beyond state_counts")
             if tied and not legal.eq(legal[0]).all():
                 raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
-            legal = F.pad(legal, (0, 1), value=True)
+            legal = F.pad(legal[:1] if tied else legal, (0, 1), value=True)
         return cls(
             torch.ones_like(pooled),
             num_positions=len(marginals),
@@ -257,10 +257,7 @@ class TokenwiseMasking(ForwardProcess):
         end = self._clock(t, batch).sigma_bar
         if isinstance(start, float) and start == 0.0:
             return None, end
-        begin = self._clock(start, batch, "start").sigma_bar
-        if (end < begin).any():
-            raise ValueError("start must not come after t")
-        return begin, end
+        return self._begin(start, end), end
 
     def _masked(self, stayed: Float[Tensor, "*s n"], moved: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
         """`stayed`, and all that has `moved` on top of what the mask has."""

@@ -55,7 +55,7 @@ class VaryingBridgeProcess(BridgeProcess):
         return self.raw_profile.softmax(1)
 
     def normalise(self) -> None:
-        """The profiles have a time scale of their own, so that no two sets of parameters mean the same."""
+        """Nothing to do: profiles have a time scale of their own, so that the common speed of the clocks matters."""
 
     def _weights(self) -> Float[Tensor, "g m n"]:
         return self._clock_rates()[:, None] * F.pad(self.mixtures, (1, 0))

@@ -5,4 +5,5 @@ from dmb.training.phases import matrix_phase as matrix_phase
 from dmb.training.phases import score_phase as score_phase
 from dmb.training.settings import Settings as Settings
 from dmb.training.trainer import Report as Report
+from dmb.training.trainer import refuse_unfit as refuse_unfit
 from dmb.training.trainer import train as train

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -98,10 +98,17 @@ class Learner:
         return self.settings.matrix_objective == "joint"
 
     def expected_cost(
-        self, x_0: Int[Tensor, "p d"], x_t: Int[Tensor, "p d"], t: Float[Tensor, " p"], value: Float[Tensor, "p d"]
+        self,
+        x_0: Int[Tensor, "p d"],
+        x_t: Int[Tensor, "p d"],
+        t: Float[Tensor, " p"],
+        given: Bool[Tensor, "p d"] | None,
+        value: Float[Tensor, "p d"],
     ) -> Float[Tensor, "p d"]:
         """What each position is expected to cost, by the steps before; what it has cost is remembered for the next."""
         features = self.baseline.features(self.process, x_0, x_t, t)
+        if given is not None:  # they cost nothing, and teach nothing
+            features = torch.where(given[..., None], 0.0, features)
         self._seen_costs.append(self.baseline.sums(features, t, value))
         return self.baseline.predict(features, t).to(value.dtype)
 
@@ -123,7 +130,10 @@ class Learner:
             if parameter.grad is not None:
                 parameter.grad = averaged(self.fabric, parameter.grad)
                 if not parameter.grad.isfinite().all():
-                    raise FloatingPointError(f"the gradient in the rates is not finite at step {progress.step}")
+                    where = f"{progress.phase.title()}-learning, cycle {progress.cycle}, step {progress.phase_step}"
+                    raise FloatingPointError(
+                        f"the gradient in the rates is not finite in {where}; try a lower matrix_learning_rate"
+                    )
         optimiser.step()
         optimiser.zero_grad()
         self.process.normalise()
@@ -199,8 +209,9 @@ class Learner:
             _fill(self.network, _under("network", tensors))
             _fill(self.average.module, _under("average", tensors))
             self.average.n_averaged.copy_(tensors["average_count"])
-            self.baseline.gram.copy_(tensors["baseline.gram"])
-            self.baseline.moment.copy_(tensors["baseline.moment"])
+            if "baseline.gram" in tensors:
+                self.baseline.gram.copy_(tensors["baseline.gram"])
+                self.baseline.moment.copy_(tensors["baseline.moment"])
             for optimiser, prefix, parameters in self._optimised():
                 for name, parameter in parameters.items():
                     slots = _under(f"{prefix}.{name}", tensors)
@@ -226,8 +237,9 @@ class Learner:
             for name, tensor in module.state_dict().items():
                 yield f"{prefix}.{name}", tensor
         yield "average_count", self.average.n_averaged
-        yield "baseline.gram", self.baseline.gram
-        yield "baseline.moment", self.baseline.moment
+        if self.settings.matrix_objective != "prior":
+            yield "baseline.gram", self.baseline.gram
+            yield "baseline.moment", self.baseline.moment
         for optimiser, prefix, parameters in self._optimised():
             for name, parameter in parameters.items():
                 for slot, value in optimiser.state.get(parameter, {}).items():

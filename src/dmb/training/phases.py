@@ -71,10 +71,7 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
         with torch.no_grad():
             output = model.outputs(part.x_t, part.t, part.label)
         value = model.head.integrand(output, model.process, part.x_t, part.x_0, part.t)
-        loss = _following(learner, part, value)
-        if not loss.isfinite().all():
-            raise _not_finite(learner, loss.detach(), part.t)
-        (loss.mean() / settings.accumulate / model.num_positions).backward()
+        (_following(learner, part, value).mean() / settings.accumulate / model.num_positions).backward()
 
 
 def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
@@ -159,7 +156,7 @@ def _following(learner: Learner, part: _Noisy, value: Float[Tensor, "p d"]) -> F
     log_prob = learner.process.log_prob(part.x_t, part.x_0, part.t)
     if part.given is not None:  # nothing was drawn there
         log_prob = torch.where(part.given, 0.0, log_prob)
-    return follow_draws(value, log_prob, learner.expected_cost(part.x_0, part.x_t, part.t, value))
+    return follow_draws(value, log_prob, learner.expected_cost(part.x_0, part.x_t, part.t, part.given, value))
 
 
 @contextmanager

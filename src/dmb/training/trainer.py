@@ -14,6 +14,7 @@ from dmb.bridge import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
 from dmb.numerics import seeded
+from dmb.processes import BridgeProcess
 from dmb.schedules import Canonical
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
@@ -119,30 +120,37 @@ def train(
     if settings is not None and options:
         raise ValueError("give settings, or single options, not both")
     settings = settings or settings_from(options)
-    if data.num_positions != bridge.num_positions:
-        raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
     fabric = fabric or engine()
-    share = fabric.world_size * settings.accumulate
-    if settings.batch_size % share:
-        raise ValueError(
-            f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
-        )
-    if settings.matrix_objective != "prior":
-        _check_learnable(bridge, fabric)
+    refuse_unfit(bridge, data, settings, fabric)
     checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", settings.keep)
     if checkpoints is not None and checkpoints.steps() and not resume:
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
 
 
-def _check_learnable(bridge: Bridge, fabric: "lightning_fabric.Fabric") -> None:
-    """Whether the rates can be learned on the whole bound."""
-    if not any(parameter.requires_grad for parameter in bridge.process.parameters()):
-        raise ValueError(f"matrix_objective must be prior: {type(bridge.process).__name__} has no rates to learn")
-    if not isinstance(bridge.process.schedule, Canonical):
+def refuse_unfit(bridge: Bridge, data: DataSet, settings: Settings, fabric: "lightning_fabric.Fabric") -> None:
+    """A ValueError if this bridge cannot be trained on these data with these settings."""
+    if data.num_positions != bridge.num_positions:
+        raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
+    share = fabric.world_size * settings.accumulate
+    if settings.batch_size % share:
+        raise ValueError(
+            f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
+        )
+    if settings.matrix_objective == "prior":
+        return
+    process = bridge.process
+    if not any(parameter.requires_grad for parameter in process.parameters()):
+        raise ValueError(f"matrix_objective must be prior: {type(process).__name__} has no rates to learn")
+    if not isinstance(process.schedule, Canonical):
         raise ValueError(
             "rates are learned on the bound in canonical time only: on any other, fast clocks hide what they destroy "
             "at times that are hardly ever drawn (schedule=canonical)"
+        )
+    if isinstance(process, BridgeProcess) and process.running.sum() < 2:
+        raise ValueError(
+            "one clock alone has nothing to learn from the bound, since its speed means nothing in canonical time: "
+            "let others run as well (floor above 0, or init=uniform)"
         )
     if skips_bad_steps(fabric):
         raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
