@@ -72,17 +72,19 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
 
 
 def prepare(
-    dataset: Annotated[Positional[Literal["text8"]], arg(metavar="{text8}")],
-    source: Annotated[Path | None, arg(name="from", metavar="FILE")] = None,
+    dataset: Annotated[Positional[Literal["text8", "cifar10"]], arg(metavar="{text8,cifar10}")],
+    source: Annotated[Path | None, arg(name="from", metavar="PATH")] = None,
 ) -> int:
-    """Download a data set (or take it from a file), check its digest, and keep it under $DMB_DATA.
+    """Download a data set (or take it from your own copy), check its digest, and keep it under $DMB_DATA.
 
     Args:
-        dataset: text8, the first 100,000,000 characters of a cleaned Wikipedia.
-        source: text8.zip or text8, if you have it already.
+        dataset: text8, the first 100,000,000 characters of a cleaned Wikipedia; or cifar10, 60,000 small photographs.
+        source: if you have it already: text8.zip or text8; cifar-10-binary.tar.gz, cifar-10-python.tar.gz, or a folder
+            with x_train.npy, y_train.npy, x_test.npy and y_test.npy.
     """
+    prepared = {"text8": data.prepare_text8, "cifar10": data.prepare_cifar10}[dataset]
     with counting(notes, f"preparing {dataset}") as progress:
-        path = data.prepare_text8(source, progress=progress)
+        path = prepared(source, progress=progress)
     print(path)
     return 0
 
@@ -111,7 +113,8 @@ def train(
 
     Args:
         recipe: the settings to start from.
-        data: train on this instead: digits, pydocs, text8, markov, or a file of text, .npy, .npz, .csv or .parquet.
+        data: train on this instead: digits, cifar10, pydocs, text8, markov; a file of text, .npy, .npz, .csv or
+            .parquet; or a folder of images.
         out: the run folder; runs/<recipe>-<time> unless given.
         resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
         set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.

@@ -31,7 +31,7 @@ def score_loss(
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
         generator: source of all randomness but dropout's.
     """
-    x_t, t = noisy_copies(model.process, model.data("x_0", x_0), given=given, generator=generator)
+    x_t, t, _ = noisy_copies(model.process, model.data("x_0", x_0), given=given, generator=generator)
     with model.process.fixed():  # Score-learning moves the network, not the rates
         return model.integrand(x_t, x_0, t, label, given).sum(-1)
 
@@ -67,13 +67,18 @@ def noisy_copies(
     process: ForwardProcess,
     x_0: Int[Tensor, "b d"],
     *,
+    density: TimeDensity | None = None,
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
-) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"]]:
-    """`x_t ~ p_{t|0}(·|x_0)` and `t`: one time a row, stratified over the batch; `given` positions stay clean."""
+) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"], Float[Tensor, " b"]]:
+    """`x_t ~ p_{t|0}(·|x_0)`, `t`, and what each row weighs: one time a row, stratified over the batch.
+
+    Times are uniform and rows weigh 1, unless there is a `density` to draw from. `given` positions stay clean.
+    """
     t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
+    t, weight = (t, torch.ones_like(t)) if density is None else density.at(t)
     x_t = process.sample(x_0, t, generator=generator)
-    return (x_t if given is None else torch.where(given, x_0, x_t)), t
+    return (x_t if given is None else torch.where(given, x_0, x_t)), t, weight
 
 
 @dataclass(frozen=True)

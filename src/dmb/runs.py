@@ -144,7 +144,10 @@ class Run:
     def data(self, source: str | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
         choice = self.recipe.data
-        data = load(source or choice.source, length=choice.length, encoding=choice.encoding, codec=self.codec)
+        data = load(
+            source or choice.source, length=choice.length, encoding=choice.encoding, levels=choice.levels,
+            codec=self.codec,
+        )  # fmt: skip
         before = self.about["unigram_bits"]
         # up to rounding, which may differ from one machine to the next
         if source is None and any(not math.isclose(bits, before[name]) for name, bits in _baselines(data).items()):

@@ -42,16 +42,17 @@ class TimeDensity:
 
     Args:
         central: go by the standard deviation, not the root mean square.
+        keep: how much of what it has learnt it keeps at every update; below 1 for a model that changes.
         device: where times live.
     """
 
     _BINS, _UNIFORM, _PRIOR_COUNT = 12, 0.3, 16.0
 
-    def __init__(self, central: bool = False, device: torch.device | None = None):
-        self._central = central
+    def __init__(self, central: bool = False, keep: float = 1.0, device: torch.device | None = None):
+        self._central, self._keep = central, keep
         self._edges = torch.linspace(0, 1, self._BINS + 1, device=device, dtype=torch.float64) ** 3
         # a row each: how many values a bin has seen, their sum, the sum of their squares
-        self._sums = torch.zeros(3, self._BINS, device=device, dtype=torch.float64)
+        self.seen = torch.zeros(3, self._BINS, device=device, dtype=torch.float64)
 
     def at(self, u: Float[Tensor, " b"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """Times by inverse CDF from `u ∈ (0, 1]`, and the weights `1 / density`."""
@@ -67,12 +68,22 @@ class TimeDensity:
 
     def update(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> None:
         """Learn from a batch, after it has been used."""
-        t, value = t[value.isfinite()], value[value.isfinite()]
+        self.add(self.sums(t, value))
+
+    def sums(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> Float[Tensor, "3 k"]:
+        """What there is to learn from a batch."""
+        t, value = t[value.isfinite()], value[value.isfinite()].double()
         index = torch.searchsorted(self._edges, t).clamp(1, self._BINS) - 1
-        self._sums.index_add_(1, index, torch.stack([torch.ones_like(value), value, value.square()]))
+        return torch.zeros_like(self.seen).index_add_(
+            1, index, torch.stack([torch.ones_like(value), value, value.square()])
+        )
+
+    def add(self, sums: Float[Tensor, "3 k"]) -> None:
+        """Learn from `sums`."""
+        self.seen.mul_(self._keep).add_(sums)
 
     def _learned(self, widths: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-        count, total, squares = self._sums
+        count, total, squares = self.seen
         if count.sum() == 0:
             return widths
         if self._central:

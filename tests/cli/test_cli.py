@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dmb
 from dmb.cli import main
@@ -233,7 +234,12 @@ def no_preparation(tmp_path):
         (an_old_run, "train digits --out old --resume", "run of format 0"),
         (an_old_run, "report old", "run of format 0"),
         (no_preparation, "prepare text8 --from missing.zip", "missing.zip"),
+        (no_preparation, "prepare cifar10 --from missing.tar.gz", "missing.tar.gz"),
+        (a_short_file, "prepare cifar10 --from short.txt", "SHA-256"),
         (no_preparation, "train text8", "dmb prepare text8"),
+        (no_preparation, "train digits --data cifar10", "dmb prepare cifar10"),
+        (a_full_folder, "train digits --data full", "full must hold images"),
+        (no_preparation, "train digits --set levels=8", "levels is read for images only, got 8 for digits"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, capsys, prepare, command, message):
@@ -249,6 +255,33 @@ def test_a_symbol_outside_the_alphabet_of_a_template_is_named(run, tmp_path, cap
     capsys.readouterr()
     assert dmb_("sample", run, "--template", "0,1,99") == 2
     assert "99" in capsys.readouterr().err
+
+
+def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    for index in range(20):
+        pixels = np.random.default_rng(index).integers(256, size=(3, 4, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{index}.png")
+    tiny = [*TINY, "levels=4", "network=mlp"]
+    assert dmb_("train", "digits", "--data", "photos", "--out", "run", "--accelerator", "cpu", *tiny) == 0
+    run = Run.open(tmp_path / "run")
+    assert (run.recipe.data.levels, run.data().num_states, run.codec.shape) == (4, 4, [3, 4, 3])
+    assert len(list((tmp_path / "run" / "samples").glob("*.png"))) == 2
+    assert dmb_("sample", "run", "-n", 4, "--steps", 2, "--out", "x.png") == 0
+    with Image.open(tmp_path / "x.png") as sheet:
+        assert sheet.size == (2 * 96 + 2, 2 * 72 + 2)
+    assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
+
+
+def test_cifar10_is_prepared_from_a_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dmb.data.sources.cifar10.BATCH", 2)
+    (tmp_path / "mine").mkdir()
+    for part, count in (("train", 10), ("test", 2)):
+        np.save(tmp_path / "mine" / f"x_{part}.npy", np.zeros((count, 32, 32, 3), dtype=np.uint8))
+        np.save(tmp_path / "mine" / f"y_{part}.npy", np.arange(count, dtype=np.uint8))
+    assert dmb_("prepare", "cifar10", "--from", "mine") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'home' / 'cifar10'}\n"
+    assert len(dmb.data.load("cifar10").train) == 9
 
 
 def test_every_command_has_a_help_page_that_names_its_options(capsys):

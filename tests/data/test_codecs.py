@@ -6,9 +6,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dmb.configurable import Configurable
-from dmb.data import Bytes, Characters, Codec, Columns, Grid, Tokenizer
+from dmb.data import Bytes, Characters, Codec, Columns, Grid, Picture, Tokenizer
 
 
 def words(*vocabulary):
@@ -27,6 +28,7 @@ CODECS = {
     "bytes": Bytes,
     "tokenizer": lambda: Tokenizer(words("?", "one", "two")),
     "image": lambda: Grid([2, 3], 6),
+    "photograph": lambda: Picture([1, 2, 3], 7),
     "sequence": lambda: Grid([6], 300),
     "columns": lambda: Columns(["a", "b=c", "d,e"], [AWKWARD, [None, 1, 2], [0.5, 1e-30]]),
     "flags": lambda: Columns(["flag"], [[False, True]]),
@@ -322,6 +324,115 @@ def test_mistakes_in_a_template_file_are_named(tmp_path, values, message):
     np.save(tmp_path / "template.npy", values, allow_pickle=True)
     with pytest.raises(ValueError, match=message):
         Grid([2, 2], 4).template(str(tmp_path / "template.npy"), 4)
+
+
+# -- photographs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", [2, 3, 7, 8, 100, 255, 256])
+def test_a_level_stands_for_the_middle_of_its_values_and_comes_back_from_there(levels):
+    groups = [[v for v in range(256) if v * levels // 256 == level] for level in range(levels)]
+    images = Picture([1, levels, 1], levels).images(torch.arange(levels)[None])
+    assert images.dtype == np.uint8
+    assert images.ravel().tolist() == [(group[0] + group[-1]) // 2 for group in groups]
+    assert (images.astype(int) * levels // 256).ravel().tolist() == list(range(levels))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("levels", [5, 256])
+def test_images_go_to_an_array_and_back(tmp_path, channels, levels):
+    tokens = torch.randint(levels, (4, 6 * channels), generator=torch.Generator().manual_seed(0))
+    Picture([2, 3, channels], levels).write(tmp_path / "x.npy", tokens)
+    written = np.load(tmp_path / "x.npy")
+    assert (written.dtype, written.shape) == (np.uint8, (4, 2, 3, channels))
+    np.testing.assert_array_equal(written.reshape(4, -1).astype(int) * levels // 256, tokens)
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
+def test_a_sheet_shows_every_image_enlarged(tmp_path, channels, mode):
+    images = np.random.default_rng(0).integers(256, size=(5, 20, 40, channels), dtype=np.uint8)
+    tokens = torch.from_numpy(images.reshape(5, -1).astype(np.int64))
+    Picture([20, 40, channels]).write(tmp_path / "x.png", tokens)
+    with Image.open(tmp_path / "x.png") as file:
+        assert file.mode == mode
+        sheet = np.asarray(file).reshape(file.height, file.width, channels)
+    assert sheet.shape == (2 * 42 - 2, 3 * 82 - 2, channels)  # each pixel twice, two rows of three, two pixels between
+    for index, image in enumerate(images):
+        top, left = index // 3 * 42, index % 3 * 82
+        for corner in (0, 1):
+            np.testing.assert_array_equal(sheet[top + corner : top + 40 : 2, left + corner : left + 80 : 2], image)
+    assert (sheet[40:42] == 128).all()
+
+
+@pytest.mark.parametrize(
+    ("side", "count", "wanted"), [(32, 1, 96), (200, 1, 200), (32, 1600, 40 * 98 - 2), (32, 2500, 50 * 66 - 2)]
+)
+def test_a_sheet_is_large_enough_for_small_images_and_small_enough_for_many(tmp_path, side, count, wanted):
+    tokens = torch.zeros(1, side * side, dtype=torch.long).expand(count, -1)
+    Picture([side, side, 1]).write(tmp_path / "x.png", tokens)
+    with Image.open(tmp_path / "x.png") as file:
+        assert file.size == (wanted, wanted)
+
+
+def test_a_photograph_is_shown_in_a_few_shades():
+    codec = Picture([32, 64, 3])
+    image = torch.zeros(32, 64, 3, dtype=torch.long)
+    image[:, 32:] = 255
+    image[16:, :32, 1] = 255  # green is bright
+    dark, green, white = (shade * 16 for shade in " ▒█")
+    shown = codec.decode(torch.stack([image.flatten()]))[0].splitlines()
+    assert shown == [dark + white] * 4 + [green + white] * 4
+    assert Picture([1, 2, 1]).decode(torch.tensor([[0, 255]])) == ["  ██"]
+
+
+def test_a_template_of_values_is_read_in_levels(tmp_path):
+    codec = Picture([1, 2, 3], 4)
+    assert codec.template("0, 63,64,_,255", 6).tolist() == [0, 0, 1, -1, 3, -1]
+    np.save(tmp_path / "x.npy", np.array([[[0, 200, -1], [-1, 100, 255]]]))
+    assert codec.template(str(tmp_path / "x.npy"), 6).tolist() == [0, 3, -1, -1, 1, 3]
+    with pytest.raises(ValueError, match=r"the template must hold numbers in \[0, 256\), got 256 at position 1"):
+        codec.template("0,256", 6)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transparent_pixels_of_a_template_are_blank(tmp_path, channels):
+    pixels = np.array([[[10, 10, 10, 255], [99, 99, 99, 0]], [[7, 7, 7, 0], [250, 250, 250, 128]]], dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    template = Picture([2, 2, channels]).template(str(tmp_path / "x.png"), 4 * channels)
+    assert template.view(4, channels).tolist() == [[value] * channels for value in (10, -1, -1, 250)]
+    with pytest.raises(ValueError, match=r"x.png must have 3 × 2 pixels, got 2 × 2"):
+        Picture([2, 3, 1]).template(str(tmp_path / "x.png"), 6)
+    with pytest.raises(ValueError, match=r"missing.png cannot be read"):
+        Picture([2, 3, 1]).template("missing.png", 6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "levels", "message"),
+    [
+        ([2, 3], 4, r"shape must be height, width and 1 or 3 channels, got \[2, 3\]"),
+        ([2, 3, 4], 4, "1 or 3 channels"),
+        ([0, 3, 1], 4, "shape must be"),
+        ([2, 3, 1], 1, r"levels must lie in \[2, 256\], got 1"),
+        ([2, 3, 1], 257, "levels must lie"),
+    ],
+)
+def test_a_picture_that_cannot_be_is_an_error(shape, levels, message):
+    with pytest.raises(ValueError, match=message):
+        Picture(shape, levels)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "rows", "message"),
+    [
+        ([2, 3, 1], "x.jpg", 1, "path must end in .png or .npy"),
+        ([2, 3, 1], "x.png", 0, "at least one row to be written as .png"),
+        ([2, 2, 1], "x.npy", 1, "tokens must have 4 positions, got 6"),
+    ],
+)
+def test_pictures_that_cannot_be_written_are_named(tmp_path, shape, name, rows, message):
+    with pytest.raises(ValueError, match=message):
+        Picture(shape).write(tmp_path / name, torch.zeros(rows, 6, dtype=torch.long))
+    assert not list(tmp_path.iterdir())
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

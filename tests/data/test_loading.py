@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dmb.data import Bytes, Characters, Grid, load
 from dmb.data.sources import text8 as text8_module
@@ -14,6 +15,9 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "x.csv").write_text("a,b\n" + "1,2\n3,4\n" * 10)
     (tmp_path / "x.txt").write_text("hello world " * 600)
     (tmp_path / "x.md").write_text("hello world " * 600)
+    (tmp_path / "photos").mkdir()
+    for index in range(20):
+        Image.fromarray(np.full((2, 2, 3), index, dtype=np.uint8)).save(tmp_path / "photos" / f"{index}.png")
     pytest.importorskip("pyarrow.parquet").write_table(
         pytest.importorskip("pyarrow").table({"a": [1, 2] * 9}), "x.parquet"
     )
@@ -29,6 +33,7 @@ def files(tmp_path, monkeypatch):
         ("x.parquet", "Columns", 1),
         ("x.txt", "Characters", 256),
         ("x.md", "Characters", 256),
+        ("photos", "Picture", 12),
         ("digits", "Grid", 64),
     ],
 )
@@ -71,8 +76,15 @@ def test_the_length_of_built_in_texts_can_be_chosen(monkeypatch, home):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("nothing", {}, "no data set or file called 'nothing': built in are digits, markov, pydocs, text8"),
-        ("folder", {}, "folder must be a file, got a folder"),
+        ("nothing", {}, "no data set or file called 'nothing': built in are cifar10, digits, markov, pydocs, text8"),
+        ("folder", {}, "folder must hold images .* got none"),
+        ("folder", {"encoding": "bytes"}, "encoding is read for text files only, got 'bytes' for folder"),
+        ("digits", {"levels": 8}, "levels is read for images only, got 8 for digits"),
+        ("x.npy", {"levels": 8}, "levels is read for images only, got 8 for x.npy"),
+        ("x.txt", {"levels": 8}, "levels is read for images only, got 8 for x.txt"),
+        ("cifar10", {"levels": 1}, r"levels must lie in \[2, 256\], got 1"),
+        ("photos", {"length": 32}, "length must be 12 for photos, got 32"),
+        ("photos", {"codec": Bytes()}, r"photos must be readable by Bytes\(\), got data for Picture\(shape=\[2, 2, 3\], levels=256\)"),
         ("empty.txt", {}, "empty.txt is empty"),
         ("empty.npy", {}, "empty.npy is empty"),
         ("empty.csv", {}, "empty.csv is empty"),

@@ -8,11 +8,12 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import dmb
 from dmb.evaluation import likelihood
 from dmb.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, settings_of
-from dmb.reports import curves, figures, write_report
+from dmb.reports import curves, figures, pictures, write_report
 from dmb.reports.drawing import to_svg
 from dmb.reports.learned import clock_intensities, rate_matrix
 from dmb.reports.marginals import distance
@@ -87,6 +88,16 @@ def images(folder):
     return trained(folder, recipe(init="uniform"), data)
 
 
+def masked_photographs(folder):
+    rng = np.random.default_rng(4)
+    photos = folder.parent / "photos"
+    photos.mkdir()
+    for index in range(40):
+        Image.fromarray(rng.integers(0, 256, (2, 4, 3), dtype=np.uint8)).save(photos / f"{index}.png")
+    chosen = recipe(mask=True, order="descending", source=str(photos))
+    return trained(folder, chosen, dmb.data.images(photos, levels=5))
+
+
 def masked_text(folder):
     file = folder.parent / "symbols.txt"
     file.write_text("<b>a & b</b>\n$x$ \"q\" 'r' " * 60)
@@ -114,7 +125,10 @@ def many_states(folder):
     return trained(folder, recipe(), dmb.data.array(rng.integers(0, 600, (60, 2)), num_states=600))
 
 
-RUNS = {make.__name__: make for make in (images, masked_text, scored_table, uniform_numbers, many_states)}
+RUNS = {
+    make.__name__: make
+    for make in (images, masked_photographs, masked_text, scored_table, uniform_numbers, many_states)
+}
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +250,10 @@ def test_a_process_without_rates_and_a_matrix_too_large_to_show_get_a_sentence(r
     ("name", "figures_shown"),
     [
         ("images", {"bound", "survival", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"}),
+        (
+            "masked_photographs",
+            {"bound", "survival", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"},
+        ),
         ("masked_text", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
         ("scored_table", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
         ("uniform_numbers", {"bound", "survival", "marginals"}),
@@ -244,6 +262,32 @@ def test_a_process_without_rates_and_a_matrix_too_large_to_show_get_a_sentence(r
 )
 def test_every_figure_is_there(runs, name, figures_shown):
     assert {each.split("-")[0] for each in Page(runs[name][1]).ids if each.endswith("-figure_1")} == figures_shown
+
+
+def test_photographs_are_painted_in_their_colours_and_masks_in_orange():
+    codec = dmb.data.Picture([1, 2, 3], levels=2)
+    painted = pictures.painted(codec, np.array([[[0, 1, 1, 2, 2, 2]], [[1, 2, 0, 0, 0, 0]]]))
+    assert painted.shape == (2, 1, 1, 2, 3)
+    orange = [0xD9, 0x66, 0x2B]
+    wanted = [[[63, 191, 191], orange], [[191, orange[1], 63], [63, 63, 63]]]
+    np.testing.assert_allclose(painted[:, 0, 0] * 255, wanted)
+    shades = pictures.painted(dmb.data.Grid([1, 3], 3), np.array([[0, 1, 3]]))
+    np.testing.assert_allclose(shades[0, 0] * 255, [[0] * 3, [127.5] * 3, orange])
+    grey = pictures.painted(dmb.data.Picture([1, 2, 1]), np.array([[0, 200]]))
+    np.testing.assert_allclose(grey[0, 0] * 255, [[0] * 3, [200] * 3])
+
+
+def test_a_strip_shows_every_picture_whole_within_its_frame():
+    images = np.random.default_rng(0).random((2, 3, 4, 5, 3))
+    (drawn,) = pictures.strips(images, [0.0, 0.5, 1.0]).axes[0].images
+    shown = np.asarray(drawn.get_array())
+    assert shown.shape == (2 * 5 - 1 + 2, 3 * 6 - 1 + 2, 4)
+    for row in range(2):
+        for column in range(3):
+            part = shown[1 + 5 * row : 5 + 5 * row, 1 + 6 * column : 6 + 6 * column]
+            np.testing.assert_allclose(part[..., :3], images[row, column])
+            assert (part[..., 3] == 1).all()
+    assert (shown[..., 3] < 1).sum() == shown[..., 3].size - 6 * 20
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 import dmb
+from dmb import numerics
 from dmb.data.base import Batch
 from dmb.training import Settings, engine
 from dmb.training.checkpoint import Checkpoints
@@ -158,7 +159,7 @@ def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
 def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
     learner = Learner(make(data), Settings(matrix_steps=20), engine(accelerator="cpu"))
     before = {name: p.clone() for name, p in learner.network.named_parameters()}
-    trace = list(matrix_phase(learner))
+    trace = list(matrix_phase(learner, data.train))
     assert len(trace) == 20
     assert all(late < early for early, late in itertools.pairwise(trace))
     # by dense matrices: Σ_i Σ_x μ_i(x) KL(P_i[x] || μ_i P_i)
@@ -166,6 +167,20 @@ def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
     divergence = (mu[:, :, None] * torch.special.xlogy(P, P / (mu[:, None] @ P))).sum()
     assert trace[-1] == pytest.approx(divergence.item() / 3 / math.log(2), rel=1e-4)
     assert all(torch.equal(before[name], p) for name, p in learner.network.named_parameters())
+
+
+def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
+    bridge = make(data, dropout=0.0)
+    settings = Settings(score_steps=250, batch_size=16, learning_rate=1e-12, weight_decay=0.0)
+    learner = Learner(bridge, settings, engine(accelerator="cpu"))
+    steps = torch.tensor([step.loss_bits for step in score_phase(learner, data.train)])
+    assert learner.density.seen[0].sum() > 1000  # there is a density, and it has learnt
+    u = numerics.stratified_times(1000, generator=numerics.seeded("times"))
+    assert learner.density.at(u)[1].std() > 0.1
+    exact = learner.model.bound(data.train[:], samples=20, generator=numerics.seeded("bound"))
+    error = (steps.std() / len(steps) ** 0.5).item() + exact.stderr
+    assert steps.mean().item() == pytest.approx(exact.score_bits, abs=4 * error)
+    assert error < 0.1
 
 
 def test_score_learning_leaves_the_rates_alone(data):

@@ -147,7 +147,8 @@ def plan(
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
     _refuse_early_ends(recipe)
-    data = load(recipe.data.source, length=recipe.data.length, encoding=recipe.data.encoding)
+    choice = recipe.data
+    data = load(choice.source, length=choice.length, encoding=choice.encoding, levels=choice.levels)
     made = Plan(
         out=out, recipe=recipe, source=source, shared=shared, data=data, rows=_chosen(rows_for(data, steps), names),
         seeds=seeds, steps=steps, sequences=sequences, samples=samples,

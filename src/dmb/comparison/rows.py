@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dmb.data import DataSet
-from dmb.data.codecs import Grid
+from dmb.data.codecs import Grid, Picture
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,21 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
             (*joint, "process=tokenwise")),
         Row("dmb-printed", "bridge, descending, J_Q, score head as printed",
             (*published, "order=descending", "head=unscaled_score")),
+        Row("dmb-published", "bridge, descending, J_Q, score head as printed, even times: as published",
+            (*published, "order=descending", "head=unscaled_score", "adapt_times=false")),
         Row("dmb-descending", "bridge, descending, J_Q, score head", (*published, "order=descending", "head=score")),
         Row("dmb-ascending", "bridge, ascending, J_Q, score head", (*published, "order=ascending", "head=score")),
         Row("mean-descending", "bridge, descending, J_Q, mean head", (*published, "order=descending", "head=mean")),
         Row("mean-ascending", "bridge, ascending, J_Q, mean head", (*published, "order=ascending", "head=mean")),
         Row("learned-descending", "bridge, descending, learned on the bound", (*joint, "order=descending", little)),
         Row("learned-ascending", "bridge, ascending, learned on the bound", (*joint, "order=ascending", much)),
-        Row("learned-turns", "the same in turns with the network, descending", (*turns, "order=descending", little)),
+        Row("learned-turns", "bridge, descending, learned on the bound in turns", (*turns, "order=descending", little)),
         Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
             (*joint, "process=varying", "order=ascending", much)),
         Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
             (*joint, "order=descending", "mask=true", little)),
     ]  # fmt: skip
-    if isinstance(data.codec, Grid):
+    if isinstance(data.codec, Grid | Picture):
         natural = "order=natural"
         rows += [
             Row("mean-natural", "bridge, natural order, J_Q, mean head", (*published, natural, "head=mean")),

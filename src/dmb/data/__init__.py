@@ -10,13 +10,17 @@ from dmb.data.codecs import Characters as Characters
 from dmb.data.codecs import Codec as Codec
 from dmb.data.codecs import Columns as Columns
 from dmb.data.codecs import Grid as Grid
+from dmb.data.codecs import Picture as Picture
 from dmb.data.codecs import Text as Text
 from dmb.data.codecs import Tokenizer as Tokenizer
 from dmb.data.home import data_home as data_home
 from dmb.data.loading import BUILT_IN as BUILT_IN
 from dmb.data.loading import load as load
 from dmb.data.sources.array import array as array
+from dmb.data.sources.cifar10 import cifar10 as cifar10
+from dmb.data.sources.cifar10 import prepare_cifar10 as prepare_cifar10
 from dmb.data.sources.digits import digits as digits
+from dmb.data.sources.images import images as images
 from dmb.data.sources.markov import markov as markov
 from dmb.data.sources.markov import markov_bits as markov_bits
 from dmb.data.sources.pydocs import pydocs as pydocs

@@ -3,25 +3,34 @@
 from pathlib import Path
 
 from dmb.data.base import DataSet
-from dmb.data.codecs import Codec, Columns
+from dmb.data.codecs import Codec, Columns, Picture
 from dmb.data.home import existing
 from dmb.data.sources.array import array
+from dmb.data.sources.cifar10 import cifar10
 from dmb.data.sources.digits import digits
+from dmb.data.sources.images import images
 from dmb.data.sources.markov import markov
 from dmb.data.sources.pydocs import pydocs
 from dmb.data.sources.table import table
 from dmb.data.sources.text import text
 from dmb.data.sources.text8 import text8
 
-BUILT_IN = {"digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
+BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 ARRAYS = (".npy", ".npz")
 TABLES = (".csv", ".parquet")
 
 
 def load(
-    source: str | Path, *, length: int | None = None, encoding: str = "characters", codec: Codec | None = None
+    source: str | Path,
+    *,
+    length: int | None = None,
+    encoding: str = "characters",
+    levels: int | None = None,
+    codec: Codec | None = None,
 ) -> DataSet:
-    """The data set called `source`, or the file there: `.npy` and `.npz`, `.csv` and `.parquet`, else text.
+    """The data set called `source`, or what is there: a folder of images, or a file.
+
+    Files are `.npy` and `.npz`, `.csv` and `.parquet`, else text.
 
     `load(data.source, length=data.num_positions, codec=data.codec)` gives any data set again.
 
@@ -29,17 +38,24 @@ def load(
         source: a name, or a path. A string that is a name means the data set; `./digits` or a `Path` mean the file.
         length: tokens of a sequence of text; the data set's own default, unless given. Other data have but one.
         encoding: of a text file; see `text`.
+        levels: a channel of an image has; 256, unless given.
         codec: a model's codec, to read other data in its tokens.
 
     >>> load("digits").name
     'digits'
     """
     sized = {} if length is None else {"length": length}
-    if isinstance(source, str) and source in BUILT_IN:
-        _refuse_encoding(source, encoding)
-        data = digits() if source == "digits" else BUILT_IN[source](**sized)
-    elif not Path(source).exists():
+    named = isinstance(source, str) and source in BUILT_IN
+    if not named and not Path(source).exists():
         raise ValueError(f"no data set or file called {str(source)!r}: built in are {', '.join(BUILT_IN)}")
+    if source == "cifar10" if named else Path(source).is_dir():
+        _refuse_encoding(source, encoding)
+        data = _of_images(source, levels, codec)
+    elif levels is not None:
+        raise ValueError(f"levels is read for images only, got {levels} for {source}")
+    elif named:
+        _refuse_encoding(source, encoding)
+        data = digits() if source == "digits" else BUILT_IN[str(source)](**sized)
     elif existing(Path(source)).suffix.lower() in (*ARRAYS, *TABLES):
         _refuse_encoding(source, encoding)
         data = _of_fixed_length(Path(source), codec)
@@ -50,6 +66,15 @@ def load(
     if codec is not None and codec.to_config() != data.codec.to_config():
         raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
     return data
+
+
+def _of_images(source: str | Path, levels: int | None, codec: Codec | None) -> DataSet:
+    model = codec if isinstance(codec, Picture) else None
+    if levels is None:
+        levels = 256 if model is None else model.levels
+    if source == "cifar10":
+        return cifar10(levels)
+    return images(source, levels, colour=model is not None and model.shape[2] == 3)
 
 
 def _of_fixed_length(path: Path, codec: Codec | None) -> DataSet:

@@ -11,13 +11,26 @@ def split_rows(tokens: np.ndarray, num_states: int, labels: np.ndarray | None = 
     >>> [len(split) for split in split_rows(np.zeros((25, 4), dtype=int), num_states=2)]
     [21, 2, 2]
     """
-    if len(tokens) < 3:
-        raise ValueError(f"data must have at least 3 rows, one a split, got {len(tokens)}")
-    order = permutation(len(tokens), 0)
-    tenth = max(1, round(len(tokens) / 10))
-    parts = np.split(order, [len(tokens) - 2 * tenth, len(tokens) - tenth])
-    train, validation, test = (Rows(tokens, num_states, labels=labels, rows=np.sort(part)) for part in parts)
+    train, validation, test = (Rows(tokens, num_states, labels=labels, rows=part) for part in tenths(len(tokens)))
     return train, validation, test
+
+
+def tenths(count: int) -> list[np.ndarray]:
+    """The rows to train on, to validate with and to test on: 80 / 10 / 10."""
+    if count < 3:
+        raise ValueError(f"data must have at least 3 rows, one a split, got {count}")
+    tenth = max(1, round(count / 10))
+    return set_apart(count, tenth, tenth)
+
+
+def set_apart(count: int, *sizes: int) -> list[np.ndarray]:
+    """Of `count` rows, all but those set apart, and then those: parts of `sizes` by a fixed permutation, each sorted.
+
+    >>> [part.tolist() for part in set_apart(6, 2, 1)]
+    [[0, 2, 3], [1, 4], [5]]
+    """
+    ends = count - np.cumsum(sizes[::-1])[::-1]
+    return [np.sort(part) for part in np.split(permutation(count, 0), ends)]
 
 
 def split_stream(tokens: np.ndarray, num_states: int, length: int) -> tuple[Split, Split, Split]:

@@ -19,11 +19,14 @@ class DataChoice:
     """Which data, and how they are read."""
 
     source: str
-    """`digits`, `pydocs`, `text8`, `markov`, or a file: text, `.npy`, `.npz`, `.csv`, `.parquet`."""
+    """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; or a folder
+    of images."""
     length: int | None = None
     """Tokens a sequence, for text."""
     encoding: str = "characters"
     """How a text file becomes tokens: `characters`, `bytes`, or the path of a `tokenizers` JSON file."""
+    levels: int | None = None
+    """Levels a channel of an image, 256 unless given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb.data import Columns, Grid
@@ -25,7 +25,7 @@ def trajectories(contents: Contents) -> str:
     device = contents.bridge.device
     forward = forward_path(
         contents.bridge.process,
-        contents.examples[: PICTURES if is_image(contents) else LINES].to(device),
+        contents.examples[: PICTURES if pictures.is_image(contents.run.codec) else LINES].to(device),
         generator=seeded(contents.seed, "report", "forward", device=device),
     )
     there = "Validation data, noised along one path each, at times between which equal shares of all changes fall."
@@ -42,8 +42,8 @@ def sample_sheet(contents: Contents) -> str:
     examples = contents.examples[: len(samples)]
     titles = ("Validation data", "Samples")
     codec = contents.run.codec
-    if is_image(contents):
-        drawn = pictures.sheet(_images(contents, examples), _images(contents, samples), codec.num_states)
+    if pictures.is_image(contents.run.codec):
+        drawn = pictures.sheet(_images(contents, examples), _images(contents, samples))
         return markup.figure(drawn, "sheet", f"{len(examples)} validation examples and {len(samples)} samples.")
     if isinstance(codec, Columns):
         tables = [markup.table(codec.names, _rows(contents, part), "rows") for part in (examples, samples)]
@@ -52,18 +52,13 @@ def sample_sheet(contents: Contents) -> str:
     return markup.beside(markup.blocks(texts[0]), markup.blocks(texts[1]), titles)
 
 
-def is_image(contents: Contents) -> bool:
-    """Whether examples are pictures."""
-    return isinstance(contents.run.codec, Grid) and len(contents.run.codec.shape) == 2
-
-
 def _paths(contents: Contents, path: Sequence[State], name: str, caption: str, clean: int) -> str:
     times = [state.t for state in path]
-    if is_image(contents):
+    if pictures.is_image(contents.run.codec):
         strips = np.stack([_images(contents, state.x[:PICTURES]) for state in path], axis=1)
         if contents.mask_token is not None:
             caption += " Orange: masked."
-        return markup.figure(pictures.strips(strips, times, contents.run.codec.num_states), name, caption)
+        return markup.figure(pictures.strips(strips, times), name, caption)
     note = "Grey: tokens that differ from the data." if clean == 0 else "Grey: tokens that differ from the sample."
     if contents.mask_token is not None:
         note += " ▒: masked."
@@ -81,10 +76,8 @@ def _paths(contents: Contents, path: Sequence[State], name: str, caption: str, c
     return "".join(parts)
 
 
-def _images(contents: Contents, tokens: Int[Tensor, "b d"]) -> Int[np.ndarray, "b h w"]:
-    codec = contents.run.codec
-    assert isinstance(codec, Grid)
-    return tokens.cpu().numpy().reshape(len(tokens), *codec.shape)
+def _images(contents: Contents, tokens: Int[Tensor, "b d"]) -> Float[np.ndarray, "b h w 3"]:
+    return pictures.painted(contents.run.codec, tokens.cpu().numpy())
 
 
 def _rows(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[list[str]]:

@@ -2,69 +2,83 @@
 
 import math
 
-import matplotlib as mpl
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 
+from dmb.data import Codec, Grid, Picture
 from dmb.reports.drawing import ORANGE, WIDTH, styled
 
 FRAME = "#8a929b60"
 """Between pictures: black and white ones alike stand out from it, on a light page and on a dark one."""
 
 
-@styled
-def strips(pictures: Int[np.ndarray, "r c h w"], times: list[float], num_states: int) -> Figure:
-    """Paths of images, a row each, the time above every column.
+def is_image(codec: Codec) -> bool:
+    """Whether examples are pictures."""
+    return isinstance(codec, Picture) or (isinstance(codec, Grid) and len(codec.shape) == 2)
 
-    Args:
-        pictures: tokens; those at or above `num_states` are the mask, in orange.
-        times: of the columns.
-        num_states: of the data.
-    """
-    rows, columns, height, width = pictures.shape
+
+def painted(codec: Codec, tokens: Int[np.ndarray, "*b d"]) -> Float[np.ndarray, "*b h w 3"]:
+    """Images in colour. Tokens beyond the codec's are the mask, in orange: a masked channel takes the orange's."""
+    assert isinstance(codec, Grid | Picture)
+    height, width, *channels = codec.shape
+    tokens = tokens.reshape(*tokens.shape[:-1], height, width, *(channels or [1]))
+    known = np.minimum(tokens, codec.num_states - 1)
+    shades = codec.values[known] / 255 if isinstance(codec, Picture) else known / max(1, codec.num_states - 1)
+    return np.where(tokens >= codec.num_states, to_rgb(ORANGE), shades)
+
+
+@styled
+def strips(pictures: Float[np.ndarray, "r c h w 3"], times: list[float]) -> Figure:
+    """Paths of images, a row each, the time above every column."""
+    rows, columns, height, width, _ = pictures.shape
     gap = max(1, width // 8)
-    tiled = np.full((rows * (height + gap) - gap, columns * (width + gap) - gap), np.nan)
+    tiled = _canvas(rows * (height + gap) - gap, columns * (width + gap) - gap)
     for row in range(rows):
         for column in range(columns):
             _place(tiled, pictures[row, column], row * (height + gap), column * (width + gap))
     figure = Figure(figsize=(WIDTH, WIDTH * tiled.shape[0] / tiled.shape[1] + 0.35), layout="constrained")
     axes = figure.subplots()
-    _show(axes, tiled, num_states)
+    _show(axes, tiled)
     centres = [column * (width + gap) + width / 2 + 0.5 for column in range(columns)]
     axes.set_xticks(centres, [f"{'t = ' if not column else ''}{_time(t)}" for column, t in enumerate(times)])
     return figure
 
 
 @styled
-def sheet(data: Int[np.ndarray, "a h w"], samples: Int[np.ndarray, "b h w"], num_states: int) -> Figure:
+def sheet(data: Float[np.ndarray, "a h w 3"], samples: Float[np.ndarray, "b h w 3"]) -> Figure:
     """As many examples of the data, left, as samples, right."""
     figure = Figure(figsize=(WIDTH, WIDTH / 2 + 0.2), layout="constrained")
     for axes, pictures, title in zip(
         figure.subplots(1, 2), (data, samples), ("validation data", "samples"), strict=True
     ):
-        count, height, width = pictures.shape
+        count, height, width, _ = pictures.shape
         across = math.ceil(math.sqrt(count))
         down = math.ceil(count / across)
         gap = max(1, width // 12)
-        tiled = np.full((down * (height + gap) - gap, across * (width + gap) - gap), np.nan)
+        tiled = _canvas(down * (height + gap) - gap, across * (width + gap) - gap)
         for index, picture in enumerate(pictures):
             _place(tiled, picture, index // across * (height + gap), index % across * (width + gap))
-        _show(axes, tiled, num_states)
+        _show(axes, tiled)
         axes.set_xticks([])
         axes.set_title(title, loc="center")
     return figure
 
 
+def _canvas(height: int, width: int) -> Float[np.ndarray, "h w 4"]:
+    """Nothing but frame, of which a pixel on every side is to be left."""
+    return np.tile(to_rgba(FRAME), (height + 2, width + 2, 1))
+
+
 def _place(tiled: np.ndarray, picture: np.ndarray, top: int, left: int) -> None:
-    tiled[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+    within = tiled[top + 1 : top + 1 + picture.shape[0], left + 1 : left + 1 + picture.shape[1]]
+    within[..., :3], within[..., 3] = picture, 1.0
 
 
-def _show(axes: Axes, tiled: np.ndarray, num_states: int) -> None:
-    shades = mpl.colormaps["gray"].with_extremes(bad=FRAME, over=ORANGE)
-    tiled = np.pad(tiled, 1, constant_values=np.nan)
-    axes.imshow(tiled, cmap=shades, vmin=0, vmax=max(1, num_states - 1))
+def _show(axes: Axes, tiled: np.ndarray) -> None:
+    axes.imshow(tiled)
     axes.set_yticks([])
     axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)

@@ -16,7 +16,7 @@ from dmb.numerics import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import averaged
 from dmb.training.settings import Settings
-from dmb.variance import CostBaseline
+from dmb.variance import CostBaseline, TimeDensity
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
     import lightning_fabric
@@ -86,6 +86,7 @@ class Learner:
         self.matrix_optimiser = (
             torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=0.0) if rates else None
         )
+        self.density = TimeDensity(central=True, keep=0.99, device=self.process.device)
         self.baseline = CostBaseline(self.process.device)
         self._seen_costs: list[Tensor] = []
         if settings.start == "random":
@@ -209,6 +210,7 @@ class Learner:
             _fill(self.network, _under("network", tensors))
             _fill(self.average.module, _under("average", tensors))
             self.average.n_averaged.copy_(tensors["average_count"])
+            self.density.seen.copy_(tensors["times_seen"])
             if "baseline.gram" in tensors:
                 self.baseline.gram.copy_(tensors["baseline.gram"])
                 self.baseline.moment.copy_(tensors["baseline.moment"])
@@ -237,6 +239,7 @@ class Learner:
             for name, tensor in module.state_dict().items():
                 yield f"{prefix}.{name}", tensor
         yield "average_count", self.average.n_averaged
+        yield "times_seen", self.density.seen
         if self.settings.matrix_objective != "prior":
             yield "baseline.gram", self.baseline.gram
             yield "baseline.moment", self.baseline.moment

@@ -38,10 +38,12 @@ class _Noisy(NamedTuple):
     t: Float[Tensor, " b"]
     label: Int[Tensor, " b"] | None
     given: Bool[Tensor, "b d"] | None
+    weight: Float[Tensor, " b"]
+    """Of each row in the loss."""
 
     def at(self, rows: Int[Tensor, " p"]) -> "_Noisy":
         label, given = (None if each is None else each[rows] for each in (self.label, self.given))
-        return _Noisy(self.x_t[rows], self.x_0[rows], self.t[rows], label, given)
+        return _Noisy(self.x_t[rows], self.x_0[rows], self.t[rows], label, given, self.weight[rows])
 
 
 def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
@@ -102,7 +104,7 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
     with _dropout_seed(settings.seed, progress.step, fabric), fixed:
         losses = [_backward(learner, noisy.at(rows), last) for rows, last in _parts(mine, settings.accumulate)]
     loss, seen = torch.cat(losses), noisy.at(mine)
-    bits = learner.bits(_mean_without_given(fabric, loss.double(), seen.given))
+    bits = learner.bits(_mean_without_given(fabric, seen.weight * loss.double(), seen.given))
     if not math.isfinite(bits):
         raise _not_finite(learner, loss, seen.t)
     norm = fabric.clip_gradients(
@@ -113,6 +115,7 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
         raise _not_finite(learner, loss, seen.t)
     learner.score_optimiser.step()
     learner.score_optimiser.zero_grad()
+    learner.density.add(averaged(fabric, learner.density.sums(seen.t, loss)) * fabric.world_size)
     learner.average.update_parameters(learner.network)
     if learner.joint:
         learner.step_rates()
@@ -130,9 +133,10 @@ def _batch(
     label = batch.label.to(fabric.device) if batch.label is not None and learner.network.num_classes else None
     generator = seeded(settings.seed, noise, step, device=fabric.device)
     given = _given(x_0, settings.infill, generator) if phase == "score" else None
-    x_t, t = noisy_copies(learner.process, x_0, given=given, generator=generator)
+    density = learner.density if settings.adapt_times and phase == "score" else None
+    x_t, t, weight = noisy_copies(learner.process, x_0, density=density, given=given, generator=generator)
     mine = torch.arange(len(x_0), device=fabric.device).chunk(fabric.world_size)[fabric.global_rank]
-    return _Noisy(x_t, x_0, t, label, given), mine
+    return _Noisy(x_t, x_0, t, label, given, weight), mine
 
 
 def _parts(rows: Int[Tensor, " b"], count: int) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
@@ -145,9 +149,10 @@ def _backward(learner: Learner, part: _Noisy, last: bool) -> Float[Tensor, " p"]
     """Add the gradient of a part's share of the mean loss a token; processes talk once, after the last part."""
     learner.network.train()
     with learner.fabric.no_backward_sync(learner.wrapped, enabled=not last):
-        value = learner.model.integrand(*part)
+        value = learner.model.integrand(part.x_t, part.x_0, part.t, part.label, part.given)
         loss = _following(learner, part, value) if learner.joint else value.sum(-1)
-        learner.fabric.backward(loss.mean() / learner.settings.accumulate / learner.model.num_positions)
+        weighted = (part.weight.to(loss.dtype) * loss).mean()
+        learner.fabric.backward(weighted / learner.settings.accumulate / learner.model.num_positions)
     return loss.detach()
 
 

@@ -57,6 +57,9 @@ class Settings:
     """Largest norm of the gradient; 0 does not clip."""
     ema: float = 0.999
     """Decay of the averaged weights, which are the ones that are evaluated and saved."""
+    adapt_times: bool = True
+    """Draw times where the loss varies most, as the steps before have shown, with weights that leave its mean as it is;
+    otherwise evenly."""
     infill: float = 0.0
     """Share of the sequences that are shown with some positions given, so that templates can be filled in later."""
     compile: bool = False

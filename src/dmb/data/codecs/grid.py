@@ -11,7 +11,7 @@ from torch import Tensor
 from dmb.data.codecs.base import Codec, filled
 from dmb.files import written_whole
 
-_SHADES = np.array(list(" ░▒▓█"))
+SHADES = np.array(list(" ░▒▓█"))
 
 
 class Grid(Codec):
@@ -43,7 +43,7 @@ class Grid(Codec):
         examples = self._examples(tokens)
         if len(self.shape) != 2:
             return [" ".join(map(str, example.ravel())) for example in examples]
-        shades = _SHADES[examples * len(_SHADES) // self.num_states].repeat(2, axis=2)
+        shades = SHADES[examples * len(SHADES) // self.num_states].repeat(2, axis=2)
         return ["\n".join("".join(row) for row in image) for image in shades]
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
@@ -58,7 +58,7 @@ class Grid(Codec):
         from matplotlib.image import imsave
 
         with written_whole(path) as part, part.open("wb") as file:
-            imsave(file, _sheet(examples), format="png", cmap="gray", vmin=0, vmax=max(1, self.num_states - 1))
+            imsave(file, sheet(examples), format="png", cmap="gray", vmin=0, vmax=max(1, self.num_states - 1))
 
     def check_path(self, path: Path) -> str:
         suffix = super().check_path(path)
@@ -108,13 +108,19 @@ def _number(field: str, blank: str) -> int:
     return int(field)
 
 
-def _sheet(images: np.ndarray) -> np.ndarray:
-    """All images on one, as nearly square as can be, with a line of the darkest grey between them."""
+def sheet(images: np.ndarray, gap: int = 1, between: int = 0) -> np.ndarray:
+    """All images `[b, h, w, …]` on one, as nearly square as can be, with a line of the shade `between` between them.
+
+    >>> sheet(np.array([[[1, 1]], [[2, 2]], [[3, 3]]]))
+    array([[1, 1, 0, 2, 2],
+           [0, 0, 0, 0, 0],
+           [3, 3, 0, 0, 0]])
+    """
     across = math.ceil(math.sqrt(len(images)))
     down = math.ceil(len(images) / across)
-    height, width = images.shape[1] + 1, images.shape[2] + 1
-    sheet = np.zeros((down * height - 1, across * width - 1), dtype=images.dtype)
+    height, width = images.shape[1] + gap, images.shape[2] + gap
+    tiled = np.full((down * height - gap, across * width - gap, *images.shape[3:]), between, dtype=images.dtype)
     for index, image in enumerate(images):
         top, left = index // across * height, index % across * width
-        sheet[top : top + height - 1, left : left + width - 1] = image
-    return sheet
+        tiled[top : top + height - gap, left : left + width - gap] = image
+    return tiled

@@ -2,11 +2,9 @@
 
 import gzip
 import hashlib
-import http.client
-import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -15,9 +13,9 @@ import numpy as np
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Characters
+from dmb.data.download import Progress, downloaded
 from dmb.data.home import data_home, existing, save_tokens
 from dmb.data.partition import split_stream
-from dmb.files import written_whole
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 URL = "http://mattmahoney.net/dc/text8.zip"
@@ -26,10 +24,7 @@ ZIP_MD5 = "f26f94c5209bc6159618bad4a559ff81"
 RAW_SHA256 = "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
 
 _CHUNK = 1 << 20
-_TIMEOUT = 30.0  # seconds without a byte
 _TO_TOKENS = bytes(max(0, ALPHABET.find(chr(byte))) for byte in range(256))
-
-Progress = Callable[[int, int], None]
 
 
 class _Readable(Protocol):
@@ -70,7 +65,11 @@ def prepare_text8(source: Path | None = None, progress: Progress | None = None) 
         return _prepared()
     source = source or _found()
     if source is None:
-        with _download(progress) as archive:
+        _folder().mkdir(exist_ok=True)
+        with downloaded(
+            URL, _folder() / "text8.zip", digest=ZIP_MD5, algorithm="md5",
+            otherwise="get a copy elsewhere and run `dmb prepare text8 --from FILE`", progress=progress,
+        ) as archive:  # fmt: skip
             _encode(archive, URL)
     else:
         with existing(source).open("rb") as file:
@@ -90,31 +89,6 @@ def _prepared() -> Path:
 def _found() -> Path | None:
     candidates = [folder / name for folder in (_folder(), data_home()) for name in ("text8", "text8.zip", "text8.gz")]
     return next((path for path in candidates if path.is_file()), None)
-
-
-@contextmanager
-def _download(progress: Progress | None) -> Iterator[BinaryIO]:
-    """The archive as a temporary file, once it is complete and its digest right."""
-    _folder().mkdir(exist_ok=True)
-    with written_whole(_folder() / "text8.zip") as part, part.open("w+b") as file:
-        digest = hashlib.md5(usedforsecurity=False)
-        done = 0
-        try:
-            with urllib.request.urlopen(URL, timeout=_TIMEOUT) as answer:
-                total = int(answer.headers.get("Content-Length") or 0)
-                while chunk := answer.read(_CHUNK):
-                    file.write(chunk)
-                    digest.update(chunk)
-                    done += len(chunk)
-                    if progress is not None:
-                        progress(done, total)
-        except (OSError, http.client.HTTPException) as error:
-            raise ValueError(
-                f"{URL} cannot be downloaded ({error}): get a copy elsewhere and run `dmb prepare text8 --from FILE`"
-            ) from error
-        if digest.hexdigest() != ZIP_MD5:
-            raise ValueError(f"{URL} must have the MD5 {ZIP_MD5}, got {digest.hexdigest()} ({done:,} bytes)")
-        yield file
 
 
 def _encode(file: BinaryIO, name: str) -> None:

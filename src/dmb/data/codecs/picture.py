@@ -1,0 +1,123 @@
+"""Images, a token for every channel of every pixel."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from PIL import Image
+from torch import Tensor
+
+from dmb.data.codecs.base import Codec, filled
+from dmb.data.codecs.grid import SHADES, Grid, sheet
+from dmb.files import written_whole
+
+BROKEN = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
+"""What Pillow raises for a file that it cannot read."""
+
+_IN_TERMINAL = 16  # pixels of the longer side, two characters each
+_ON_SHEET = 96  # the same, as small images are enlarged
+_LARGEST_SHEET = 4096
+_GAP, _BETWEEN = 2, 128  # of images on a sheet: pixels, and a grey that black and white ones stand out from
+
+
+class Picture(Codec):
+    """Images of `shape` = height, width and channels (1: grey, 3: colour), each channel in `levels` steps.
+
+    A value `v` in `[0, 256)` is the token `v * levels // 256`; a token is the middle of the values that it stands for.
+    With 256 levels tokens are the values themselves.
+
+    >>> import torch
+    >>> codec = Picture([1, 2, 3], levels=4)
+    >>> codec.images(torch.tensor([[0, 1, 2, 3, 3, 3]])).tolist()
+    [[[[31, 95, 159], [223, 223, 223]]]]
+    >>> codec.template("255, _, 64", num_positions=6)
+    tensor([ 3, -1,  1, -1, -1, -1])
+    """
+
+    extension = ".png"
+    formats = (".png", ".npy")
+
+    def __init__(self, shape: list[int], levels: int = 256):
+        if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):
+            raise ValueError(f"shape must be height, width and 1 or 3 channels, got {shape}")
+        self.shape = list(shape)
+        self.levels = self.num_states = levels
+        first = np.searchsorted(states_of_values(levels), np.arange(levels + 1))
+        self.values = ((first[:-1] + first[1:] - 1) // 2).astype(np.uint8)
+        """What each token stands for."""
+
+    def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
+        """The images that tokens stand for."""
+        if tokens.shape[1] != math.prod(self.shape):
+            raise ValueError(f"tokens must have {math.prod(self.shape)} positions, got {tokens.shape[1]}")
+        return self.values[self.legal(tokens)].reshape(len(tokens), *self.shape)
+
+    def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
+        """Blocks of shades, two characters a pixel so that they come out square; large images are made smaller."""
+        height, width, _ = self.shape
+        scale = min(1.0, _IN_TERMINAL / max(height, width))
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        decoded = []
+        for image in self.images(tokens):
+            small = np.asarray(_opened(image).convert("L").resize(size, Image.Resampling.BOX))
+            shades = SHADES[small.astype(int) * len(SHADES) // 256].repeat(2, axis=1)
+            decoded.append("\n".join("".join(row) for row in shades))
+        return decoded
+
+    def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
+        """One picture of all of them, small ones enlarged; or uint8 `[b, h, w, c]` if `path` ends in `.npy`."""
+        suffix, images = self.check_path(path), self.images(tokens)
+        if suffix == ".npy":
+            with written_whole(path) as part, part.open("wb") as file:
+                np.save(file, images)
+            return
+        if len(images) == 0:
+            raise ValueError("tokens must have at least one row to be written as .png, got none")
+        longer = max(self.shape[:2])
+        across = math.ceil(math.sqrt(len(images)))
+        scale = max(1, min(_ON_SHEET // longer, _LARGEST_SHEET // (longer * across)))
+        enlarged = images.repeat(scale, axis=1).repeat(scale, axis=2)
+        with written_whole(path) as part:
+            _opened(sheet(enlarged, _GAP, _BETWEEN)).save(part, format="png")
+
+    def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
+        """The path of a `.png` whose transparent pixels are blank; or, as for `Grid`, a `.npy` or numbers below 256."""
+        if text.strip().lower().endswith(".png"):
+            values = filled(self._shown(Path(text.strip())), num_positions)
+        else:
+            values = Grid(self.shape, 256).template(text, num_positions, blank)
+        return torch.where(values < 0, values, values * self.levels // 256)
+
+    def config(self) -> dict[str, Any]:
+        return {"shape": self.shape, "levels": self.levels}
+
+    def _shown(self, path: Path) -> Int[np.ndarray, " d"]:
+        height, width, channels = self.shape
+        try:
+            with Image.open(path) as file:
+                shown = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
+        except BROKEN as error:
+            raise ValueError(f"the template {path} cannot be read: {error}") from error
+        if shown.shape[:2] != (height, width):
+            raise ValueError(
+                f"the template {path} must have {width} × {height} pixels, got {shown.shape[1]} × {shown.shape[0]}"
+            )
+        return np.where(shown[..., -1:] == 0, -1, shown[..., :-1].astype(int)).ravel()
+
+
+def states_of_values(levels: int) -> UInt8[np.ndarray, "256"]:
+    """The token of every value of a channel: all levels are equally wide, up to rounding.
+
+    >>> states_of_values(2).tolist() == [0] * 128 + [1] * 128
+    True
+    """
+    if not 2 <= levels <= 256:
+        raise ValueError(f"levels must lie in [2, 256], got {levels}")
+    return (np.arange(256) * levels // 256).astype(np.uint8)
+
+
+def _opened(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
+    return Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)

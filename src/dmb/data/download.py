@@ -1,0 +1,53 @@
+"""Files from the network, kept only if they are the right ones."""
+
+import hashlib
+import http.client
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from dmb.files import written_whole
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes so far and in all (0 if the server does not say)."""
+
+_CHUNK = 1 << 20
+_TIMEOUT = 30.0  # seconds without a byte
+
+
+@contextmanager
+def downloaded(
+    url: str, path: Path, *, digest: str, algorithm: str, otherwise: str, progress: Progress | None = None
+) -> Iterator[BinaryIO]:
+    """The file at `url`, once it is complete and its digest right; it is kept as `path` if the block succeeds.
+
+    Args:
+        url: of the file.
+        path: where to keep it.
+        digest: that it must have, as hexadecimal digits.
+        algorithm: of the digest, as `hashlib` calls it.
+        otherwise: what the user can do without a network.
+        progress: told of every piece.
+    """
+    with written_whole(path) as part, part.open("w+b") as file:
+        found = hashlib.new(algorithm, usedforsecurity=False)
+        done = 0
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+                total = int(answer.headers.get("Content-Length") or 0)
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    found.update(chunk)
+                    done += len(chunk)
+                    if progress is not None:
+                        progress(done, total)
+        except (OSError, http.client.HTTPException) as error:
+            raise ValueError(f"{url} cannot be downloaded ({error}): {otherwise}") from error
+        if found.hexdigest() != digest:
+            raise ValueError(
+                f"{url} must have the {algorithm.upper()} {digest}, got {found.hexdigest()} ({done:,} bytes): "
+                f"try again, or {otherwise}"
+            )
+        yield file

@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dmb.data import Picture, images, load
+from dmb.data.sources import images as module
+
+COLOUR = np.random.default_rng(0).integers(256, size=(20, 4, 5, 3), dtype=np.uint8)
+GREY = COLOUR[..., 0]
+
+
+def save(folder, arrays, name="{:02}.png", **options):
+    folder.mkdir(parents=True, exist_ok=True)
+    for index, array in enumerate(arrays):
+        Image.fromarray(array).save(folder / name.format(index), **options)
+    return folder
+
+
+def rows_of(data):
+    return sorted(torch.cat([split[:] for split in data.splits().values()]).tolist())
+
+
+@pytest.mark.parametrize(
+    ("extension", "options"), [("png", {}), ("bmp", {}), ("webp", {"lossless": True}), ("PNG", {})]
+)
+def test_a_folder_of_images_is_read_pixel_by_pixel(tmp_path, extension, options):
+    save(tmp_path / "photos", COLOUR, f"{{:02}}.{extension}", **options)
+    (tmp_path / "photos" / "notes.txt").write_text("not an image")
+    (tmp_path / "photos" / "._00.png").write_text("what a Mac leaves behind")
+    data = load(tmp_path / "photos")
+    assert (data.name, data.source, data.num_classes) == ("photos", str(tmp_path / "photos"), 0)
+    assert (data.codec.shape, data.num_states, data.num_positions) == ([4, 5, 3], 256, 60)
+    assert [len(split) for split in data.splits().values()] == [16, 2, 2]
+    assert rows_of(data) == sorted(COLOUR.reshape(20, 60).tolist())
+    assert isinstance(data.train._tokens, np.memmap)
+
+
+def test_images_are_split_like_an_array_of_them(tmp_path):
+    np.save(tmp_path / "x.npy", COLOUR)
+    one, other = load(tmp_path / "x.npy"), load(save(tmp_path / "photos", COLOUR))
+    for part in ("train", "validation", "test"):
+        assert torch.equal(one.splits()[part][:], other.splits()[part][:])
+
+
+def test_jpegs_come_as_pillow_decodes_them(tmp_path):
+    save(tmp_path / "photos", COLOUR[:10], "{:02}.jpg")
+    save(tmp_path / "photos", COLOUR[10:], "1{}.jpeg")
+    wanted = [np.asarray(Image.open(path)).ravel().tolist() for path in (tmp_path / "photos").iterdir()]
+    assert rows_of(images(tmp_path / "photos")) == sorted(wanted)
+
+
+def test_grey_images_have_one_channel_and_three_among_colour(tmp_path):
+    save(tmp_path / "grey", GREY)
+    data = images(tmp_path / "grey")
+    assert data.codec.shape == [4, 5, 1]
+    assert rows_of(data) == sorted(GREY.reshape(20, 20).tolist())
+    save(tmp_path / "grey", COLOUR[:1], "colour{}.png")
+    mixed = images(tmp_path / "grey")
+    assert mixed.codec.shape == [4, 5, 3]
+    wanted = np.concatenate([np.repeat(GREY[..., None], 3, axis=3), COLOUR[:1]])
+    assert rows_of(mixed) == sorted(wanted.reshape(21, 60).tolist())
+
+
+def test_grey_images_are_colour_to_a_model_of_colour(tmp_path):
+    codec = Picture([4, 5, 3], 16)
+    data = load(save(tmp_path / "grey", GREY), codec=codec)
+    assert data.codec.to_config() == codec.to_config()
+    assert load(tmp_path / "grey").codec.shape == [4, 5, 1]  # the caches are apart
+    with pytest.raises(ValueError, match=r"colour must be readable by Picture\(shape=\[4, 5, 1\]"):
+        load(save(tmp_path / "colour", COLOUR), codec=Picture([4, 5, 1], 256))
+
+
+def test_black_and_white_palettes_and_transparency_become_bytes(tmp_path):
+    folder = save(tmp_path / "odd", [GREY[0] > 127] * 3, "a{}.png")
+    Image.fromarray(GREY[1]).convert("LA").save(folder / "b.png")
+    data = images(folder)
+    assert data.codec.shape == [4, 5, 1]
+    assert rows_of(data) == sorted([*[np.where(GREY[0] > 127, 255, 0).ravel().tolist()] * 3, GREY[1].ravel().tolist()])
+    Image.fromarray(COLOUR[0]).quantize(2).save(folder / "c.png")
+    Image.fromarray(COLOUR[0]).convert("RGBA").save(folder / "d.png")
+    data = images(folder)
+    assert data.codec.shape == [4, 5, 3]
+    assert COLOUR[0].ravel().tolist() in rows_of(data)
+
+
+def test_sub_folders_are_classes_in_the_order_of_their_names(tmp_path):
+    for label, name in enumerate(["ant", "Bee", "cat"]):
+        save(tmp_path / "zoo" / name, COLOUR[label::3])
+    save(tmp_path / "zoo" / "cat" / "kittens", COLOUR[:1] // 2)
+    data = images(tmp_path / "zoo", levels=4)
+    names = sorted(["ant", "Bee", "cat"])
+    assert data.num_classes == 3
+    for split in data.splits().values():
+        for row, label in zip(split[:].tolist(), split.labels(slice(None)).tolist(), strict=True):
+            path = tmp_path / "zoo" / names[label]
+            inside = [np.asarray(Image.open(file)) for file in path.rglob("*.png")]
+            assert row in [(image.astype(int) * 4 // 256).ravel().tolist() for image in inside]
+
+
+@pytest.mark.parametrize("folders", [["only"], [".", "other"]])
+def test_one_folder_or_images_beside_folders_are_no_classes(tmp_path, folders):
+    for index, name in enumerate(folders):
+        save(tmp_path / "zoo" / name, COLOUR[10 * index : 10 * index + 10])
+    data = images(tmp_path / "zoo")
+    assert data.num_classes == 0
+    assert data.train.labels(slice(None)) is None
+
+
+def test_images_are_decoded_once_and_again_when_they_change(tmp_path, monkeypatch):
+    folder, decoded = save(tmp_path / "photos", COLOUR), []
+    original = module._decoded
+    monkeypatch.setattr(module, "_decoded", lambda path, mode: decoded.append(path) or original(path, mode))
+    for _ in range(2):
+        images(folder)
+    images(folder, levels=2)
+    assert len(decoded) == 20
+    Image.fromarray(COLOUR[0] // 2).save(folder / "07.png")
+    assert (COLOUR[0] // 2).ravel().tolist() in rows_of(images(folder))
+    assert len(decoded) == 40
+
+
+def cut_short(folder):
+    whole = (folder / "05.png").read_bytes()
+    (folder / "05.png").write_bytes(whole[: len(whole) // 2])
+
+
+def another_size(folder):
+    Image.fromarray(COLOUR[0, :3]).save(folder / "05.png")
+    Image.fromarray(COLOUR[0, :2]).save(folder / "06.png")
+
+
+def sixteen_bits(folder):
+    Image.fromarray(COLOUR[0, ..., 0].astype(np.uint16) * 256).save(folder / "05.png")
+
+
+def two_images(folder):
+    for path in sorted(folder.iterdir())[2:]:
+        path.unlink()
+
+
+def splits(folder):
+    for name in ("train", "test"):
+        save(folder / name, COLOUR[:5])
+    for path in folder.glob("*.png"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (another_size, r"05.png must have 5 × 4 pixels like 00.png, got 5 × 3"),
+        (cut_short, "05.png cannot be read as an image: .+"),
+        (lambda folder: (folder / "05.png").write_text("hello"), "05.png cannot be read as an image$"),
+        (lambda folder: (folder / "05.png").write_bytes(b""), "05.png cannot be read as an image$"),
+        (sixteen_bits, "05.png must have 8 bits a channel, got an image of mode I;16"),
+        (two_images, "photos: data must have at least 3 rows, one a split, got 2"),
+        (splits, "photos must have a sub-folder a class, got test, train: give one of these instead"),
+    ],
+)
+def test_images_that_do_not_fit_are_named_and_nothing_is_cached(tmp_path, home, spoil, message):
+    folder = save(tmp_path / "photos", COLOUR)
+    spoil(folder)
+    with pytest.raises(ValueError, match=message) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+    assert spoil is two_images or not list(home.rglob("*.npy"))
+
+
+def test_a_folder_without_images_says_what_would_be_one(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"must hold images \(.png, .jpg, .jpeg, .bmp, .webp\), got none"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 257])
+def test_levels_that_cannot_be_are_named_before_the_work(tmp_path, home, levels):
+    with pytest.raises(ValueError, match=rf"levels must lie in \[2, 256\], got {levels}"):
+        load(save(tmp_path / "photos", COLOUR), levels=levels)
+    assert not list(home.rglob("*.npy"))
