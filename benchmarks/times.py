@@ -10,7 +10,8 @@ import sys
 
 import torch
 
-from dmb import data, numerics, recipes, train
+from dmb import Bridge, data, numerics, recipes, train
+from dmb.data import DataSet
 from dmb.losses import noisy_copies
 from dmb.variance import TimeDensity
 
@@ -32,10 +33,10 @@ def main(steps: int, settings: list[str]) -> None:
     print(f"even / adapted = {variance['even'] / variance['adapted']:.2f}")
 
 
-def _variance(bridge, text, density) -> float:
+def _variance(bridge: Bridge, text: DataSet, density: TimeDensity | None) -> float:
     """Trace of the covariance of the gradient over batches; a density learns from batches of its own before."""
     parameters = [p for p in bridge.network.parameters() if p.requires_grad]
-    total, squares = 0.0, 0.0
+    total, squares = torch.zeros(()), 0.0
     for step in range(-LEARN, BATCHES):
         x_0 = text.train.batch(32, step=step + LEARN, seed=1).x_0
         x_t, t, weight = noisy_copies(
