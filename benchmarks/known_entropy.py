@@ -18,11 +18,11 @@ FIXED = {
     "ascending, all clocks alike": ["order=ascending", "init=uniform"],
     "masked": ["mask=true", "floor=0"],
 }
-JOINT = ["matrix_objective=joint", "schedule=canonical", "floor=0.02"]
+JOINT = ["matrix_objective=joint", "schedule=canonical"]
 LEARNED = {
-    "learned, descending": [*JOINT, "order=descending"],
+    "learned, descending": [*JOINT, "order=descending", "floor=0.02"],
     "learned, all clocks alike": [*JOINT, "order=ascending", "init=uniform"],
-    "learned, varying, with mask": [*JOINT, "order=ascending", "process=varying", "mask=true"],
+    "learned, varying, with mask": [*JOINT, "order=ascending", "process=varying", "mask=true", "floor=0.02"],
     "learned, tokenwise": [*JOINT, "process=tokenwise"],
 }
 

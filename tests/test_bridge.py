@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 
-import jaxtyping
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -266,13 +265,6 @@ def nan_bridge():
     bridge = small_bridge()
     torch.nn.init.constant_(bridge.network.output.bias, torch.nan)
     return bridge
-
-
-@pytest.fixture
-def no_type_checks():
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("no_type_checks")

@@ -1,6 +1,5 @@
 """Every mistake of a user's is a ValueError that names the argument, the rule and the value."""
 
-import jaxtyping
 import pytest
 import torch
 
@@ -15,12 +14,7 @@ RAGGED = dmb.BridgeProcess.from_marginals(
 X = torch.tensor([[0, 1], [2, 2]])
 
 
-@pytest.fixture(autouse=True)
-def _no_type_checks():
-    """The shape checks of the test suite would speak first; a user does not have them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
 import shlex
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from dmb.data import DataSet, load
 from dmb.display import Display
 from dmb.recipes import Recipe, settings_of
 from dmb.runs import Run
+from dmb.signals import Signals
 from dmb.training import engine, refuse_unfit, train
 
 # what a run is made of: with another of these it would be another run
@@ -54,7 +54,7 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
         problem = fabric.broadcast(problem)  # or the others would wait for one that has left
         if problem is not None:
             raise ValueError(problem)
-        signals = stack.enter_context(_Signals())
+        signals = stack.enter_context(Signals())
         reports = train(bridge, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
             run.change(recipe)
@@ -72,31 +72,6 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
         again = shlex.join(["dmb", "train", recipe.name, "--out", str(path), "--resume"])
         _say(console, f"stopped at a checkpoint; go on with: {again}")
     return 128 + number if number else 0
-
-
-class _Signals:
-    """While the block runs, SIGINT or SIGTERM only make it say True when it is asked; a second Ctrl-C acts as ever."""
-
-    def __init__(self) -> None:
-        self.caught = 0
-        self.heeded = 0
-        """The signal that was told of when asked last; 0 if none."""
-
-    def __call__(self) -> bool:
-        self.heeded = self.caught
-        return self.heeded > 0
-
-    def __enter__(self) -> "_Signals":
-        self._before = {number: signal.signal(number, self._catch) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _catch(self, number: int, _: object) -> None:
-        self.caught = number
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _refuse_another_model(before: Recipe, now: Recipe) -> None:

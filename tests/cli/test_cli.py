@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import dmb
-from dmb.cli import main
+from commands import dmb_
 from dmb.runs import Run
 
 TINY = ["--set", "cycles=1", "score_steps=6", "matrix_steps=2", "evaluate_every=3", "log_every=2", "width=16",
@@ -19,15 +19,6 @@ TINY = ["--set", "cycles=1", "score_steps=6", "matrix_steps=2", "evaluate_every=
 def quiet_home(tmp_path, monkeypatch):
     monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-
-def dmb_(*arguments):
-    """Exit code of a command."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as exit:
-        return exit.code or 0
-    return 0
 
 
 @pytest.fixture

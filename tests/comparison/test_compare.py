@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import dmb.comparison.running
-from dmb.cli import main
+from commands import dmb_
 
 SET = ["--set", "width=16", "blocks=1", "evaluate_every=5", "evaluate_sequences=32", "chains=4", "chain_steps=2"]
 SMALL = ["--seeds", 1, "--steps", 10, "--sequences", 32]
@@ -17,15 +17,6 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHONPATH", str(Path(dmb.__file__).parents[1]))  # for the processes, wherever they are
     monkeypatch.chdir(tmp_path)
-
-
-def dmb_(*arguments):
-    """Exit code of a command."""
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as exit:
-        return exit.code or 0
-    return 0
 
 
 def contents(folder):

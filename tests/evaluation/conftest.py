@@ -1,4 +1,3 @@
-import jaxtyping
 import pytest
 
 
@@ -8,11 +7,3 @@ def home(tmp_path, monkeypatch):
     folder = tmp_path / "home"
     monkeypatch.setenv("DMB_DATA", str(folder))
     return folder
-
-
-@pytest.fixture
-def no_type_checks():
-    """The library's own messages are what users see: type checks of shapes are on in tests only."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,4 +1,3 @@
-import jaxtyping
 import mpmath
 import numpy as np
 import pytest
@@ -20,14 +19,6 @@ X_0, X_T = torch.tensor([[0, 1], [2, 2], [1, 0]]), torch.tensor([[MASK, 1], [2, 
 
 def canonical(**options):
     return tokenwise(n=3, schedule=dmb.Canonical(pad(MU, (0, 1))), **options)
-
-
-@pytest.fixture
-def _no_type_checks():
-    """The shape checks of the test suite would speak first; a user does not have them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize("u", [1e-40, 1e-12, 0.1, 1.0, 40.0, 60.0])
@@ -98,7 +89,7 @@ def test_a_state_of_twice_the_exponent_is_masked_with_the_square_of_the_chance()
         (lambda: tokenwise(d=3, n=5, states=RAGGED).log_transition(torch.tensor([[2, 0, 0]]), 0.3), "one of the 3 states"),
     ],
 )  # fmt: skip
-@pytest.mark.usefixtures("_no_type_checks")
+@pytest.mark.usefixtures("no_type_checks")
 def test_what_makes_no_sense_is_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()

@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 
-import jaxtyping
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -269,13 +268,6 @@ def test_importing_the_models_loads_no_library_of_training():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
-
-
-@pytest.fixture
-def no_type_checks():
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("no_type_checks")

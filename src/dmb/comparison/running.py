@@ -2,14 +2,13 @@
 
 import os
 import shlex
-import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from dmb.comparison.jobs import Job
+from dmb.signals import Signals
 
 PAUSE = 0.2
 """Seconds between looks at what is running."""
@@ -36,28 +35,28 @@ def run(
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, cores() // workers))}
     waiting = deque(jobs)
     running: list[_Child] = []
-    with _caught() as signals:
+    with Signals() as signals:
         try:
-            while running or (waiting and not signals):
-                while waiting and len(running) < workers and not signals:
+            while running or (waiting and not signals.caught):
+                while waiting and len(running) < workers and not signals.caught:
                     running.append(_Child(waiting.popleft(), environment))
                 watch([child.job for child in running])
                 time.sleep(PAUSE)
-                if signals:
+                if signals.caught:
                     for child in running:
                         child.stop()
                 for child in list(running):
                     code = child.poll()
                     if code is not None:
                         running.remove(child)
-                        if not signals or not child.job.commands():
+                        if not signals.caught or not child.job.commands():
                             ended(child.job, _failure(child.job, code))
         finally:  # an error of ours leaves none behind
             for child in running:
                 child.stop()
             for child in running:
                 child.process.wait()
-    return signals[0] if signals else 0
+    return signals.caught
 
 
 def cores() -> int:
@@ -106,20 +105,3 @@ def _failure(job: Job, code: int) -> str | None:
         return None
     lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
     return f"exit code {code}: {next((line.strip() for line in reversed(lines) if line.strip()), '')}"
-
-
-@contextmanager
-def _caught() -> Iterator[list[int]]:
-    """While the block runs, SIGINT and SIGTERM only add their numbers to the list; a second Ctrl-C acts as ever."""
-    numbers: list[int] = []
-
-    def catch(number: int, _: object) -> None:
-        numbers.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, catch) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield numbers
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

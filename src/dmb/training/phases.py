@@ -115,7 +115,8 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
         raise _not_finite(learner, loss, seen.t)
     learner.score_optimiser.step()
     learner.score_optimiser.zero_grad()
-    learner.density.add(averaged(fabric, learner.density.sums(seen.t, loss)) * fabric.world_size)
+    if settings.adapt_times:
+        learner.density.add(averaged(fabric, learner.density.sums(seen.t, loss)) * fabric.world_size)
     learner.average.update_parameters(learner.network)
     if learner.joint:
         learner.step_rates()

@@ -1,0 +1,12 @@
+"""The command line, called as a user calls it but in this process."""
+
+from dmb.cli import main
+
+
+def dmb_(*arguments):
+    """Exit code of a command."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        return exit.code or 0
+    return 0
