@@ -23,6 +23,7 @@ LEARNED = {
     "learned, descending": [*JOINT, "order=descending", "floor=0.02"],
     "learned, all clocks alike": [*JOINT, "order=ascending", "init=uniform"],
     "learned, varying, with mask": [*JOINT, "order=ascending", "process=varying", "mask=true", "floor=0.02"],
+    "learned, in stages": [*JOINT, "init=nested", "floor=0.001"],
     "learned, tokenwise": [*JOINT, "process=tokenwise"],
 }
 

@@ -1,34 +1,27 @@
 """The bridge: one object that scores, bounds, denoises, samples, infills, saves and loads."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import ModelHubMixin, hf_hub_download
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmb import checks, losses
 from dmb.configurable import Configurable
-from dmb.files import written_whole
 from dmb.heads import Head
 from dmb.losses import Bound
 from dmb.networks.base import Network
+from dmb.pretrained import Pretrained
 from dmb.processes.base import ForwardProcess
 from dmb.reverse import ReverseModel
 from dmb.samplers import SAMPLERS, Denoiser, default_sampler, draw_prior, estimate_marginals, time_grid
 
-FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 _PARTS = {"process": ForwardProcess, "network": Network, "head": Head}
 
 
-class Bridge(ReverseModel, ModelHubMixin):
+class Bridge(ReverseModel, Pretrained):
     """A generative model of discrete data: a forward process, and a network that reverses it.
 
     Args:
@@ -46,6 +39,8 @@ class Bridge(ReverseModel, ModelHubMixin):
     >>> bridge.loss(data, generator=generator).shape
     torch.Size([3])
     """
+
+    kind = "bridge"
 
     def __init__(self, process: ForwardProcess, network: Network, head: str | Head = "mean"):
         super().__init__(process, network, head)
@@ -159,107 +154,15 @@ class Bridge(ReverseModel, ModelHubMixin):
         kept = self.data("template", torch.where(given, template, 0).to(self.device))
         return kept.to(self.device), given.to(self.device)
 
-    # -- files: a JSON description and tensors, nothing that runs -----------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------------------
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        self.write(save_directory)
-
-    def write(self, folder: Path) -> None:
-        """Write both files over the ones that are there; a kill at any moment leaves a bridge that can be loaded.
-
-        `save_pretrained` does more, such as a model card, but deletes the old description before it writes the new one.
-        """
-        config = {
-            "format": FORMAT,
-            "process": self.process.to_config(),
-            "network": self.network.to_config(),
-            "head": self.head.to_config(),
-        }
-        tensors = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / WEIGHTS) as part:
-            save_file(tensors, part, metadata={"format": "pt"})
-        with written_whole(folder / CONFIG) as part:
-            part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    def description(self) -> dict[str, Any]:
+        return {name: getattr(self, name).to_config() for name in _PARTS}
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "Bridge":
-        """A bridge from a folder, or from the Hugging Face Hub; in evaluation mode."""
-        config_path = Path(pretrained_model_name_or_path) / CONFIG
-        if config_path.is_file():  # before the mixin reads it and fails in words of its own
-            try:
-                if not isinstance(json.loads(config_path.read_text(encoding="utf-8")), dict):
-                    raise ValueError("not a JSON object")
-            except ValueError as error:
-                raise ValueError(f"{config_path} does not describe a bridge: {error}") from error
-        return super().from_pretrained(pretrained_model_name_or_path, **options)
-
-    @classmethod
-    def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        revision: str | None = None,
-        cache_dir: str | Path | None = None,
-        force_download: bool = False,
-        local_files_only: bool = False,
-        token: str | bool | None = None,
-        map_location: str = "cpu",
-        **others: Any,
-    ) -> "Bridge":
-        unknown = set(others) - {"process", "network", "head"}  # the mixin passes on what it finds in the file
-        if unknown:
-            raise ValueError(f"from_pretrained takes no option {', '.join(sorted(unknown))}")
-        if Path(model_id).is_dir():
-            config_path, weights_path = Path(model_id) / CONFIG, Path(model_id) / WEIGHTS
-            for path in (config_path, weights_path):
-                if not path.is_file():
-                    raise ValueError(f"{model_id} is not a saved bridge: it has no {path.name}")
-        else:
-            options: dict[str, Any] = {
-                "revision": revision,
-                "cache_dir": cache_dir,
-                "force_download": force_download,
-                "local_files_only": local_files_only,
-                "token": token,
-            }
-            config_path, weights_path = (Path(hf_hub_download(model_id, name, **options)) for name in (CONFIG, WEIGHTS))
-        try:
-            config = json.loads(config_path.read_text(encoding="utf-8"))
-            if config["format"] != FORMAT:
-                raise ValueError(f"{config_path} has format {config['format']}, this version of dmb reads {FORMAT}")
-            parts = {name: Configurable.from_config(config[name]) for name in _PARTS}
-            for name, kind in _PARTS.items():
-                if not isinstance(parts[name], kind):
-                    raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")
-        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"{config_path} does not describe a bridge: {error}") from error
-        bridge = cls(**parts)
-        try:
-            tensors = load_file(weights_path, device=map_location)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
-        # buffers and parameters take the precision they were saved in
-        own = bridge.state_dict()
-        for name, tensor in tensors.items():
-            if name not in own or tensor.dtype == own[name].dtype:
-                continue
-            if not (tensor.is_floating_point() and own[name].is_floating_point()):
-                raise ValueError(f"{weights_path} does not fit {config_path}: {name} is {tensor.dtype}")
-            _set_dtype(bridge, name, tensor.dtype)
-        try:
-            bridge.load_state_dict(tensors)
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
-        return bridge.to(map_location).eval()
-
-
-def _set_dtype(bridge: Bridge, name: str, dtype: torch.dtype) -> None:
-    """Give the tensor called `name` another precision, in place."""
-    path, _, leaf = name.rpartition(".")
-    module = bridge.get_submodule(path)
-    tensor = getattr(module, leaf)
-    if isinstance(tensor, torch.nn.Parameter):
-        tensor.data = tensor.data.to(dtype)
-    else:
-        setattr(module, leaf, tensor.to(dtype))
+    def described(cls, config: dict[str, Any]) -> "Bridge":
+        parts = {name: Configurable.from_config(config[name]) for name in _PARTS}
+        for name, kind in _PARTS.items():
+            if not isinstance(parts[name], kind):
+                raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")
+        return cls(**parts)

@@ -4,8 +4,9 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 import tyro
@@ -15,10 +16,10 @@ from tyro.conf import Positional, arg
 from dmb import data, recipes
 from dmb.data import BUILT_IN
 from dmb.display import counting
-from dmb.evaluation import likelihood
+from dmb.evaluation import ImageQuality, Likelihood, RealImages, image_quality, likelihood
 from dmb.files import to_json
 from dmb.numerics import seeded
-from dmb.recipes import Recipe
+from dmb.recipes import AnyRecipe, Recipe
 from dmb.reports import write_report
 from dmb.runs import Run
 from dmb.session import session
@@ -26,6 +27,7 @@ from dmb.training.engine import Accelerator, Precision, Strategy, device
 from dmb.version import __version__
 
 AT_ONCE = 64  # samples that are drawn together
+R = TypeVar("R", bound=AnyRecipe)
 
 notes = Console(stderr=True)  # everything but results, so that results can be piped
 
@@ -102,19 +104,21 @@ def train(
     strategy: Strategy = "auto",
     precision: Precision = "32-true",
 ) -> int:
-    """Train by Algorithm 1, on built-in data or on your own.
+    """Train a bridge by Algorithm 1, or a VQ-VAE, on built-in data or on your own.
 
-    Recipes: digits, pydocs, text8, text8_paper; table for a CSV or Parquet file.
+    Recipes: digits, pydocs, text8, text8_paper; table for a CSV or Parquet file; vqvae for images, and cifar10 or
+    cifar10_paper for a bridge over its codes.
 
     Examples: `dmb train digits`; `dmb train pydocs --data novel.txt`; `dmb train table --data survey.csv`;
-    `dmb train text8 --set minutes=15 head=score`; `torchrun --nproc-per-node 8 -m dmb train text8_paper --devices 8`.
+    `dmb train text8 --set minutes=15 head=score`; `dmb train vqvae --out runs/vqvae`, then `dmb train cifar10`;
+    `torchrun --nproc-per-node 8 -m dmb train text8_paper --devices 8`.
 
     Stop it with Ctrl-C at any moment; the same command with --out RUN --resume goes on where it was.
 
     Args:
         recipe: the settings to start from.
         data: train on this instead: digits, cifar10, pydocs, text8, markov; a file of text, .npy, .npz, .csv or
-            .parquet; or a folder of images.
+            .parquet; a folder of images; or the run folder of a VQ-VAE, for the codes of its images.
         out: the run folder; runs/<recipe>-<time> unless given.
         resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
         set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.
@@ -138,6 +142,11 @@ def train(
         for name, value in recipes.settings_of(chosen).items():
             print(f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}")
         return 0
+    if chosen.data.source == recipes.VQ_RUN:  # if it were there, it would have its full path
+        raise ValueError(
+            f"{recipe} learns the codes of a VQ-VAE, and there is none in {recipes.VQ_RUN}: "
+            f"train it with dmb train vqvae --out {recipes.VQ_RUN}, or say where it is with --data RUN"
+        )
     return session(
         chosen, out or _new_folder(chosen), resume=going_on, console=notes,
         accelerator=accelerator, devices=devices, nodes=nodes, strategy=strategy, precision=precision,
@@ -146,38 +155,82 @@ def train(
 
 def evaluate(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
+    metrics: tuple[Literal["bound", "fid", "is"], ...] = ("bound",),
     split: Literal["train", "validation", "test"] = "test",
     data: Annotated[str | None, arg(metavar="PATH")] = None,
     sequences: int | None = None,
     samples: int = 1,
     batch_size: int = 128,
+    images: int | None = None,
+    weights: Annotated[Path | None, arg(metavar="FILE")] = None,
+    steps: int | None = None,
+    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    guidance: float | None = None,
     seed: int = 0,
     accelerator: Accelerator = "auto",
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
-    """Bound the bits a token that a run's model needs for data it has not seen, with the standard error.
+    """Bound the bits a token that a run's model needs for data it has not seen; compare its images with real ones.
+
+    Examples: `dmb evaluate RUN`; `dmb evaluate RUN --metrics bound fid --steps 128`.
 
     Args:
         run: the run folder.
+        metrics: bound, with its standard error; for images, fid, and is: the Inception Score, which comes with fid.
         split: which part of the data.
-        data: evaluate on that split of another file, read with the run's own alphabet.
-        sequences: look at so many, spread evenly, instead of all.
+        data: bound that split of another file, read with the run's own alphabet.
+        sequences: bound so many, spread evenly, instead of all.
         samples: network calls a sequence.
         batch_size: sequences a network call.
-        seed: of times and noise.
+        images: to sample for fid, and to compare with; 10000 unless given.
+        weights: of the network that fid needs, if they are not in the data folder.
+        steps: for fid, network calls a sample; 64 unless given.
+        sampler: for fid, as in sample.
+        guidance: for fid, how strongly to follow classes, which are as frequent as in training; 1 unless given.
+        seed: of times, noise and samples.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
         json_: print JSON.
     """
+    if not metrics:
+        raise ValueError("--metrics must name bound, fid or is, got none")
+    with_images = not {"fid", "is"}.isdisjoint(metrics)
+    asked = {"images": images, "weights": weights, "steps": steps, "sampler": sampler, "guidance": guidance}
+    for name, value in asked.items():
+        if value is not None and not with_images:
+            raise ValueError(f"--{name} is read for --metrics fid only, got {value}")
+    if data is not None and with_images:
+        raise ValueError(f"--data is read for --metrics bound only, got {data}")
     folder = Run.open(run)
-    bridge = folder.bridge(device(accelerator))
-    with counting(notes, f"evaluating on {split}") as progress:
-        result = likelihood(
-            bridge, folder.data(data), split, marginals=folder.summary()["marginals"], sequences=sequences,
-            samples=samples, batch_size=batch_size, seed=seed, progress=progress,
+    bridge, step = folder.bridge(device(accelerator)), folder.best().get("step")
+    read = folder.data(data)
+    found: dict[str, Any] = {}
+
+    def keep(result: Likelihood | ImageQuality) -> None:
+        if data is None:
+            folder.add_evaluation(result, step)
+        if not json_:
+            print(result)
+        found.update(vars(result))
+
+    if with_images:  # now, so that what is missing is missed before the bound takes its time
+        count = 10_000 if images is None else images
+        real = RealImages(read, split, images=count, weights=weights, score="is" in metrics)
+    if "bound" in metrics:
+        with counting(notes, f"evaluating on {split}") as progress:
+            result = likelihood(
+                bridge, read, split, marginals=folder.summary()["marginals"], sequences=sequences,
+                samples=samples, batch_size=batch_size, seed=seed, progress=progress,
+            )  # fmt: skip
+        keep(result)
+    if with_images:
+        keep(
+            image_quality(
+                bridge, real, steps=64 if steps is None else steps, sampler=sampler,
+                guidance=1.0 if guidance is None else guidance, seed=seed, progress=partial(counting, notes),
+            )
         )  # fmt: skip
-    if data is None:
-        folder.add_evaluation(result)
-    print(to_json(vars(result)) if json_ else result)
+    if json_:
+        print(to_json(found))
     return 0
 
 
@@ -306,8 +359,11 @@ def compare(
     """
     from dmb import comparison  # slow to import, and no other command needs it
 
+    chosen = recipes.recipe(recipe)
+    if not isinstance(chosen, Recipe):
+        raise ValueError(f"forward processes are compared, which {recipe} has none of: choose the recipe of a bridge")
     plan = comparison.plan(
-        _changed(recipes.recipe(recipe), data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
+        _changed(chosen, data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
         shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences, samples=samples,
     )  # fmt: skip
     if list_:
@@ -317,7 +373,7 @@ def compare(
     return comparison.compare(plan, workers=comparison.cores() if workers is None else workers, console=notes)
 
 
-def _changed(recipe: Recipe, source: str | None, assignments: tuple[str, ...]) -> Recipe:
+def _changed(recipe: R, source: str | None, assignments: tuple[str, ...]) -> R:
     """The recipe with other data and settings; a file by its full path, for the run is to find it from any folder."""
     if source is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=source))
@@ -344,7 +400,7 @@ def _sets_joined(arguments: list[str]) -> list[str]:
     return [*others, "--set", *assignments] if assignments or "--set" in arguments else others
 
 
-def _new_folder(recipe: Recipe) -> Path:
+def _new_folder(recipe: AnyRecipe) -> Path:
     return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

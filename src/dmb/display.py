@@ -13,9 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmb.data import Codec
-from dmb.training import Report
-
-PHASES = {"matrix": "Matrix-learning", "score": "Score-learning", "validation": "validation"}
+from dmb.training import AnyReport, Fact
 
 
 class Display:
@@ -24,13 +22,13 @@ class Display:
     Args:
         console: where to.
         codec: shows the sample.
-        unigram_bits: the baseline, shown beside the bound.
+        baseline: shown beside the figure that models are chosen by.
         minutes: the time limit, if there is one: the end is then whichever comes first.
     """
 
-    def __init__(self, console: Console, codec: Codec, unigram_bits: float, minutes: float | None = None):
-        self.console, self.codec, self.unigram_bits, self.minutes = console, codec, unigram_bits, minutes
-        self._latest: dict[str, Report] = {}
+    def __init__(self, console: Console, codec: Codec, baseline: Fact | None = None, minutes: float | None = None):
+        self.console, self.codec, self.baseline, self.minutes = console, codec, baseline, minutes
+        self._latest: dict[str, AnyReport] = {}
         self._live: Live | None = None
 
     @contextmanager
@@ -42,62 +40,54 @@ class Display:
         with Live(console=self.console, refresh_per_second=4, transient=False) as self._live:
             yield self
 
-    def update(self, report: Report) -> None:
+    def update(self, report: AnyReport) -> None:
         """Show what `report` says."""
         self._latest[report.phase] = report
-        self._latest["last"] = report
         if self._live is not None:
-            self._live.update(self._picture())
+            self._live.update(self._picture(report))
         else:
             self.console.print(self._line(report), highlight=False, markup=False, soft_wrap=True)
 
-    def _line(self, report: Report) -> str:
-        head = f"cycle {report.cycle}  step {report.step:>6}/{report.total_steps}  {PHASES[report.phase]:<15}"
-        if report.validation is not None:
-            bound = report.validation
-            best = "  best so far" if report.improved else ""
-            return f"{head}  bound {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits a token{best}"
-        if report.score_bits is None:
-            return f"{head}  J_Q {report.prior_bits:.5f} bits a token"
-        speed = f"{report.tokens_per_second or 0:,.0f} tokens/s"
-        return f"{head}  loss {report.bits:.4f}  {speed}  {self._left(report)}"
+    def _line(self, report: AnyReport) -> str:
+        pace = f"  {report.speed}  {self._left(report)}" if report.speed else ""
+        return report.line() + pace
 
-    def _left(self, report: Report) -> str:
+    def _left(self, report: AnyReport) -> str:
         """Time to go at the pace so far, if there is one."""
         return f"{duration(self._seconds_left(report))} left" if report.step else ""
 
-    def _seconds_left(self, report: Report) -> float:
+    def _seconds_left(self, report: AnyReport) -> float:
         by_steps = report.seconds / max(1, report.step) * (report.total_steps - report.step)
         return by_steps if self.minutes is None else max(0.0, min(by_steps, 60 * self.minutes - report.seconds))
 
-    def _picture(self) -> Group:
-        last = self._latest["last"]
+    def _picture(self, last: AnyReport) -> Group:
         table = Table.grid(padding=(0, 2))
-        table.add_row("cycle", f"{last.cycle}", "phase", PHASES[last.phase])
-        score, matrix, validation = (self._latest.get(phase) for phase in ("score", "matrix", "validation"))
-        if score is not None:
-            table.add_row("loss", f"{score.bits:.4f} bits", "speed", f"{score.tokens_per_second or 0:,.0f} tokens/s")
-        if matrix is not None:
-            table.add_row("J_Q", f"{matrix.prior_bits:.5f} bits", "", "")
+        latest = [self._latest[phase] for phase in last.phases if phase in self._latest]
+        for facts in (last.place(), *map(self._facts, latest)):
+            table.add_row(*(cell for fact in facts for cell in (fact.name, _value(fact))))
         parts: list[Table | Progress | Panel] = [table, self._bar(last)]
-        if validation is not None and validation.validation is not None:
-            bound = validation.validation
-            table.add_row(
-                "bound", f"[bold]{bound.bits_per_token:.4f} ± {bound.stderr:.4f}[/] bits",
-                "marginals alone", f"{self.unigram_bits:.4f} bits",
-            )  # fmt: skip
-            if validation.sample is not None:
-                text = self.codec.decode(validation.sample)[0]
-                parts.append(Panel(Text(text), title=f"a sample at step {validation.step}", title_align="left"))
+        for report in latest:
+            if report.sample is not None:
+                title = f"{report.caption} at step {report.step}"
+                parts.append(Panel(Text(report.shown(self.codec)), title=title, title_align="left"))
         return Group(*parts)
 
-    def _bar(self, report: Report) -> Progress:
+    def _facts(self, report: AnyReport) -> list[Fact]:
+        facts = report.facts()
+        chosen_by = any(fact.main for fact in facts)
+        return [*facts, self.baseline] if self.baseline is not None and chosen_by else facts
+
+    def _bar(self, report: AnyReport) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
         left = self._seconds_left(report)
         share = report.seconds / (report.seconds + left) if report.step else 0.0
         steps = f"step {report.step}/{report.total_steps}  {self._left(report)}"
         bar.add_task(steps, total=1000, completed=round(1000 * share))
         return bar
+
+
+def _value(fact: Fact) -> str:
+    return f"{f'[bold]{fact.value}[/]' if fact.main else fact.value} {fact.unit}".rstrip()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
+import os
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,18 +9,15 @@ from typing import Any
 from rich.console import Console
 from torch.distributed import destroy_process_group
 
-from dmb.data import DataSet, load
-from dmb.display import Display
-from dmb.recipes import Recipe, settings_of
+from dmb.data import DataSet
+from dmb.display import Display, counting
+from dmb.recipes import AnyRecipe, settings_of
 from dmb.runs import Run
 from dmb.signals import Signals
-from dmb.training import engine, refuse_unfit, train
-
-# what a run is made of: with another of these it would be another run
-FIXED = ("data.", "process.", "network.", "head")
+from dmb.training import engine
 
 
-def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **options: Any) -> int:
+def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **options: Any) -> int:
     """Train in the folder `path`; 0, or 128 plus the number of the signal that stopped it.
 
     Args:
@@ -30,17 +28,18 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
         options: of `dmb.training.engine`.
     """
     # what can be wrong is found out before there are several processes to say so
-    if resume:
-        run = Run.open(path)
-        _refuse_another_model(run.recipe, recipe)
-        data = run.data()
-    else:
-        Run.refuse_existing(path)
-        choice = recipe.data
-        data = load(choice.source, length=choice.length, encoding=choice.encoding, levels=choice.levels)
-    bridge = recipe.build(data)
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several processes one is enough to show it
+    with counting(console if first else Console(quiet=True), "reading the data") as progress:
+        if resume:
+            run = Run.open(path)
+            _refuse_another_model(run.recipe, recipe)
+            data = run.data(progress=progress)
+        else:
+            Run.refuse_existing(path)
+            data = recipe.data.load(progress=progress)
+    model = recipe.build(data)
     fabric = engine(**options)
-    refuse_unfit(bridge, data, recipe.training, fabric)
+    recipe.check(model, data, fabric)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which is another on each machine
     chief = fabric.is_global_zero
     with ExitStack() as stack:
@@ -55,11 +54,11 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
         if problem is not None:
             raise ValueError(problem)
         signals = stack.enter_context(Signals())
-        reports = train(bridge, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
+        reports = recipe.train(model, data, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
             run.change(recipe)
             _announce(console, path, recipe, data, resume)
-            baseline = run.about["unigram_bits"]["validation"]
+            baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
             display = stack.enter_context(Display(console, data.codec, baseline, recipe.training.minutes).shown())
         for report in reports:
             if chief:
@@ -74,24 +73,15 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
     return 128 + number if number else 0
 
 
-def _refuse_another_model(before: Recipe, now: Recipe) -> None:
+def _refuse_another_model(before: AnyRecipe, now: AnyRecipe) -> None:
     old, new = settings_of(before), settings_of(now)
-    changed = [name for name in old if name.startswith(FIXED) and old[name] != new[name]]
+    changed = [name for name in old if name.startswith(before.fixed) and old[name] != new.get(name)]
     if changed:
         raise ValueError(f"{', '.join(changed)} cannot change in the middle of a run; begin another with a new --out")
 
 
-def _announce(console: Console, path: Path, recipe: Recipe, data: DataSet, resume: bool) -> None:
-    settings = recipe.training
-    if settings.matrix_objective == "joint":
-        matrix = "each of which teaches the rates as well"
-    else:
-        matrix = f"after {settings.matrix_steps} of Matrix-learning each"
-    _say(
-        console,
-        f"{'going on with' if resume else 'training'} {path}: {data.name}, {data.num_positions} positions, "
-        f"{data.num_states} states; {settings.cycles} × {settings.score_steps} steps of Score-learning, {matrix}",
-    )
+def _announce(console: Console, path: Path, recipe: AnyRecipe, data: DataSet, resume: bool) -> None:
+    _say(console, f"{'going on with' if resume else 'training'} {path}: {recipe.describe(data)}")
 
 
 def _say(console: Console, line: str) -> None:

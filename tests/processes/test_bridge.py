@@ -68,6 +68,49 @@ def test_states_a_position_lacks_get_its_lowest_ranks_and_no_clock():
     torch.testing.assert_close(process.alpha, torch.tensor([[0, 0, 1.0], [1 / 3, 1 / 3, 1 / 3]]))
 
 
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_stages_gather_rare_states_first_and_the_most_frequent_last(stages, mask):
+    counts = [2, 4, 7, 9]
+    marginals = torch.zeros(4, 9)
+    for row, count in enumerate(counts):
+        marginals[row, :count] = torch.from_numpy(np.random.default_rng(row).dirichlet(np.ones(count)))
+    process = dmb.BridgeProcess.from_marginals(
+        marginals, init="nested", stages=stages, floor=0.0, mask=mask, state_counts=torch.tensor(counts)
+    )
+    transition = process.to_dense(0.3).detach().double()
+    for row, count in enumerate(counts):
+        rarest_first = ([9] if mask else []) + marginals[row, :count].argsort().tolist()
+        made = min(stages, len(rarest_first) // 2)
+        names, others = rarest_first[:made], rarest_first[made:]
+        assert others[-1] in rarest_first[-1:]
+        # nothing is ever led anywhere but to a name
+        leaving = transition[row].clone()
+        leaving[:, names] = 0
+        leaving.fill_diagonal_(0)
+        assert leaving[: count + mask].sum() == 0
+        # what is rarer is not kept longer, the most frequent is kept longest, and there are as many groups as stages
+        kept = transition[row].diagonal()[others]
+        assert (kept.diff() >= 0).all()
+        assert len(kept.unique()) == made
+        assert made == 1 or kept[-1] > kept[-2]
+        # and in the end there is one name for everything
+        assert process.to_dense(1.0)[row, [*others, *names], names[0]].min() > 0.99
+
+
+def test_stages_after_the_first_have_half_of_what_is_left():
+    p = torch.tensor([[0.3, 0.2, 0.15, 0.11, 0.09, 0.08, 0.04, 0.02, 0.01]])
+    process = dmb.BridgeProcess.from_marginals(p, init="nested", stages=3, floor=0.0)
+    # 0 alone; of 1 to 5, with 0.63 in all, 1 and 2 are the first to have half; 8, 7 and 6 are the names
+    assert process.rank.tolist() == [[7, 5, 4, 2, 1, 0, 3, 6, 8]]
+    assert process.alpha[0].tolist() == pytest.approx([0, 0, 400, 0, 0, 20, 0, 1])
+
+
+def test_stages_bring_their_own_order():
+    with pytest.raises(ValueError, match="init='nested' brings its own order"):
+        dmb.BridgeProcess.from_marginals(torch.tensor([[0.2, 0.8]]), init="nested", order="natural")
+
+
 def test_a_clock_of_rate_zero_stays_off_under_any_optimiser():
     process = dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0)
     for optimiser in (torch.optim.AdamW(process.parameters(), lr=0.1), torch.optim.SGD(process.parameters(), lr=0.1)):

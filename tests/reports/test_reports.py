@@ -19,6 +19,7 @@ from dmb.reports.learned import clock_intensities, rate_matrix
 from dmb.reports.marginals import distance
 from dmb.reports.trajectories import EFFORTS, effort, forward_path, reverse_path
 from dmb.runs import Run
+from dmb.vqvae import VQVAE
 
 SECTIONS = ["results", "bound", "rates", "trajectories", "samples", "marginals", "configuration"]
 VOID = {"meta", "br", "img", "hr"}
@@ -98,6 +99,22 @@ def masked_photographs(folder):
     return trained(folder, chosen, dmb.data.images(photos, levels=5))
 
 
+def masked_codes(folder):
+    rng = np.random.default_rng(5)
+    photos, autoencoder = folder.parent / "photos", folder.parent / "vq"
+    for index in range(40):
+        path = photos / str(index % 2) / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)).save(path)
+    vqvae = VQVAE(size=4, grid=2, codes=16, width=8, code_width=2)
+    vqvae.quantizer.start_from(0.1 * torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
+    vqvae.write(autoencoder)
+    (autoencoder / "run.json").write_text(json.dumps({"recipe": {"data": {"source": str(photos)}}}))
+    chosen = recipe(mask=True, source=str(autoencoder))
+    chosen = replace(chosen, network=replace(chosen.network, classes=True))
+    return trained(folder, chosen, dmb.data.load(autoencoder))
+
+
 def masked_text(folder):
     file = folder.parent / "symbols.txt"
     file.write_text("<b>a & b</b>\n$x$ \"q\" 'r' " * 60)
@@ -127,7 +144,7 @@ def many_states(folder):
 
 RUNS = {
     make.__name__: make
-    for make in (images, masked_photographs, masked_text, scored_table, uniform_numbers, many_states)
+    for make in (images, masked_photographs, masked_codes, masked_text, scored_table, uniform_numbers, many_states)
 }
 
 
@@ -254,6 +271,10 @@ def test_a_process_without_rates_and_a_matrix_too_large_to_show_get_a_sentence(r
             "masked_photographs",
             {"bound", "survival", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"},
         ),
+        (
+            "masked_codes",
+            {"bound", "survival", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"},
+        ),
         ("masked_text", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
         ("scored_table", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
         ("uniform_numbers", {"bound", "survival", "marginals"}),
@@ -275,6 +296,31 @@ def test_photographs_are_painted_in_their_colours_and_masks_in_orange():
     np.testing.assert_allclose(shades[0, 0] * 255, [[0] * 3, [127.5] * 3, orange])
     grey = pictures.painted(dmb.data.Picture([1, 2, 1]), np.array([[0, 200]]))
     np.testing.assert_allclose(grey[0, 0] * 255, [[0] * 3, [200] * 3])
+
+
+def test_samples_of_codes_are_sheets_of_images_and_the_codes_are_read_again(runs):
+    run = runs["masked_codes"][0]
+    (first, *_), data = sorted((run.path / "samples").iterdir()), run.data()
+    with Image.open(first) as sheet:
+        assert (sheet.format, sheet.mode) == ("PNG", "RGB")
+    assert (data.num_classes, data.num_positions) == (2, 4)
+    assert "Orange: masked." in runs["masked_codes"][1]
+
+
+@pytest.mark.parametrize(("positions", "across"), [(3072, 96), (64, 8), (784, 28)])
+def test_ticks_of_images_lie_at_the_beginning_of_rows_and_are_few(positions, across):
+    drawn = figures.intensities(np.ones((4, positions)), across=across)
+    ticks = drawn.axes[0].get_xticks()
+    assert 8 <= len(ticks) <= 16
+    assert not (ticks % across).any()
+
+
+@pytest.mark.parametrize("most", [0.004, 0.03, 0.3, 1.0])
+def test_marginals_fill_their_picture_however_rare_the_states(most):
+    frequencies = np.linspace(0, most, 300)
+    axes = figures.marginal_scatter(frequencies, frequencies, 100).axes[0]
+    assert most <= axes.get_xlim()[1] <= 1.1 * most
+    assert 4 <= len(axes.get_xticks()) <= 9
 
 
 def test_a_strip_shows_every_picture_whole_within_its_frame():

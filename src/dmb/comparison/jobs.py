@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dmb.bridge import WEIGHTS
 from dmb.comparison.rows import Row
+from dmb.pretrained import WEIGHTS
 from dmb.recipes import Recipe, settings_of
 from dmb.runs import Run
 

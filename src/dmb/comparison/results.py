@@ -8,10 +8,10 @@ from typing import Any
 
 from safetensors import safe_open
 
-from dmb.bridge import WEIGHTS
 from dmb.comparison.jobs import Job
 from dmb.comparison.plan import Plan
 from dmb.comparison.rows import Row
+from dmb.pretrained import WEIGHTS
 from dmb.runs import Run
 
 

@@ -25,7 +25,8 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
 
     Args:
         data: its number of states says how fast each of those clocks is; only ordinal values get the rows in natural
-            order, and only positions with equally many states the one of uniform noise.
+            order, only positions with equally many states the one of uniform noise, and only four states or more gather
+            in stages.
         steps: of Score-learning.
     """
     once = (f"score_steps={steps}", "cycles=1", "matrix_steps=0")
@@ -53,11 +54,14 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
         Row("dmb-ascending", "bridge, ascending, J_Q, score head", (*published, "order=ascending", "head=score")),
         Row("mean-descending", "bridge, descending, J_Q, mean head", (*published, "order=descending", "head=mean")),
         Row("mean-ascending", "bridge, ascending, J_Q, mean head", (*published, "order=ascending", "head=mean")),
+        Row("mean-nested", "bridge, gathering in stages, J_Q, mean head",
+            (*published, "init=nested", "schedule=canonical", "head=mean")),
         Row("learned-descending", "bridge, descending, learned on the bound", (*joint, "order=descending", little)),
         Row("learned-ascending", "bridge, ascending, learned on the bound", (*joint, "order=ascending", much)),
         Row("learned-turns", "bridge, descending, learned on the bound in turns", (*turns, "order=descending", little)),
         Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
             (*joint, "process=varying", "order=ascending", much)),
+        Row("learned-nested", "bridge, gathering in stages, learned on the bound", (*joint, "init=nested")),
         Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
             (*joint, "order=descending", "mask=true", little)),
     ]  # fmt: skip
@@ -67,6 +71,8 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
             Row("mean-natural", "bridge, natural order, J_Q, mean head", (*published, natural, "head=mean")),
             Row("learned-natural", "bridge, natural order, learned on the bound", (*joint, natural, much)),
         ]
+    if data.num_states < 4:  # too few for two stages
+        rows = [row for row in rows if not row.name.endswith("-nested")]
     if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
         rows = [row for row in rows if row.name != "sedd-uniform"]
     return rows

@@ -7,3 +7,6 @@ from dmb.evaluation.images import inception_score as inception_score
 from dmb.evaluation.inception import Inception as Inception
 from dmb.evaluation.likelihood import Likelihood as Likelihood
 from dmb.evaluation.likelihood import likelihood as likelihood
+from dmb.evaluation.quality import ImageQuality as ImageQuality
+from dmb.evaluation.quality import RealImages as RealImages
+from dmb.evaluation.quality import image_quality as image_quality

@@ -13,10 +13,10 @@ from dmb.processes import fused
 from dmb.processes.base import ForwardProcess, Time, legal_states, steady_exits
 from dmb.processes.intensity import Intensity
 from dmb.processes.ordering import check_permutation, invert, ranks_by_frequency
-from dmb.processes.rates import initial_rates, matching_rates
+from dmb.processes.rates import initial_rates, matching_rates, nested_rates
 from dmb.schedules import Canonical, ClockTime, Exits, LogLinear, Schedule
 
-INITS = ("gather", "uniform", "match")
+INITS = ("gather", "nested", "uniform", "match")
 PARAMETRISATIONS = ("exp", "softplus")
 
 
@@ -103,6 +103,7 @@ class BridgeProcess(ForwardProcess):
         order: str | Int[Tensor, "h n"] | None = None,
         init: str = "gather",
         floor: float = 1e-5,
+        stages: int = 3,
         target: Float[Tensor, "d n"] | None = None,
         tied: bool = False,
         mask: bool = False,
@@ -116,10 +117,13 @@ class BridgeProcess(ForwardProcess):
             marginals: the data's distribution over states at each position.
             order: `ascending` (the paper's, and the default), `descending`, `natural`, or ranks of your own
                 (token -> rank, `[d, n]` or `[1, n]`).
-            init: `gather` sends everything to the top rank at rate 1 and runs all other clocks at `floor`; `uniform`
-                runs all clocks alike, at a total rate of 1; `match` is Theorem 4.2's closed form, the rates (and the
-                order) that carry `marginals` to `target` by `t = 1`.
-            floor: the slow clocks' rate under `gather`. The paper's value for text, 0, switches them off for good.
+            init: `gather` sends everything to the top rank at rate 1 and runs all other clocks at `floor`; `nested`
+                gathers in stages, from fine to coarse, in an order of its own (see `dmb.processes.rates.nested_rates`);
+                `uniform` runs all clocks alike, at a total rate of 1; `match` is Theorem 4.2's closed form, the rates
+                (and the order) that carry `marginals` to `target` by `t = 1`.
+            floor: the slow clocks' rate under `gather` and `nested`. The paper's value for text, 0, switches them off
+                for good.
+            stages: of `nested`.
             target: what `match` aims at; uniform unless given.
             tied: one order and one set of rates for all positions, from the pooled marginals.
             mask: add one more state on top that data never visit. With `init="gather"` and `floor=0` the process is
@@ -154,17 +158,19 @@ class BridgeProcess(ForwardProcess):
             legal = None if legal is None else F.pad(legal, (0, 1), value=True)
         everything = torch.ones_like(pooled, dtype=torch.bool) if legal is None else legal
 
+        if init in ("match", "nested") and order is not None:
+            raise ValueError(f"init='{init}' brings its own order; leave order out")
+        if target is not None and init != "match":
+            raise ValueError("target is read only by init='match'")
         if init == "match":
-            if order is not None:
-                raise ValueError("init='match' brings its own order; leave order out")
             if isinstance(schedule, Canonical):
                 raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
             if mask:
                 raise ValueError("init='match' cannot be combined with mask: a state without data has no rate to match")
             alpha, rank = matching_rates(pooled, everything, target)
+        elif init == "nested":
+            alpha, rank = nested_rates(pooled, stages, floor, everything, mask)
         else:
-            if target is not None:
-                raise ValueError("target is read only by init='match'")
             if isinstance(order, Tensor):
                 rank = order
             else:

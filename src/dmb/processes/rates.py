@@ -7,6 +7,9 @@ from torch import Tensor
 from dmb import checks
 from dmb.processes.ordering import invert
 
+SOONER = 20.0
+"""How much faster a stage is than the one after it: one token in 21 skips it."""
+
 
 def accessibility(p: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> tuple[Float[Tensor, " k"], Int[Tensor, " n"]]:
     r"""Rates and ranks with `q exp(A H(α) A⁻¹) = p` (Theorem 4.2).
@@ -62,6 +65,64 @@ def initial_rates(init: str, floor: float, legal: Bool[Tensor, "g n"]) -> Float[
     rates = torch.full((groups, num_states - 1), floor, device=legal.device)
     rates[:, -1] = 1.0
     return torch.where(has_clock, rates, 0.0)
+
+
+def nested_rates(
+    marginals: Float[Tensor, "g n"], stages: int, floor: float, legal: Bool[Tensor, "g n"], mask: bool
+) -> tuple[Float[Tensor, "g k"], Int[Tensor, "g n"]]:
+    """Rates and ranks that gather in stages, rare states first: of three groups `C`, `B`, `A` of rising frequency,
+    first `C` on one rare state, then both `C` and `B` on another, and at last everything on the rarest.
+
+    So the rare states serve as names for "one of `C`", "one of `B` or `C`" and "anything"; that they also occur as data
+    costs as little as they are rare. The way back is from coarse to fine: first where `A` is (the spaces of a text, the
+    background of an image), then what there is of `B`, then the rest. `A` is the most frequent state alone, every other
+    group has half of what is left, and each clock is `SOONER` times as fast as the one of the stage after.
+
+    Args:
+        marginals: the data's distribution over the states of each position, 0 for the mask.
+        stages: how many; fewer where a position has not two states for each.
+        floor: rate of all other clocks.
+        legal: which states a position has.
+        mask: whether the last state is a mask, and so the name for "anything".
+
+    >>> everything = torch.ones(1, 5, dtype=torch.bool)
+    >>> nested_rates(torch.tensor([[0.5, 0.1, 0.2, 0.05, 0.15]]), 2, 0.0, everything, mask=False)
+    (tensor([[ 0., 20.,  0.,  1.]]), tensor([[3, 2, 1, 4, 0]]))
+    """
+    if stages < 1:
+        raise ValueError(f"stages must be at least 1, got {stages}")
+    rates = initial_rates("gather", floor, legal)
+    rarity = marginals.clone()
+    if mask:
+        rarity[:, -1] = -1.0  # rarer than a state that was never seen
+    token = torch.where(legal, rarity, -2.0).argsort(dim=-1, stable=True)  # states that a position lacks come first
+    for row, lacking in enumerate((~legal).sum(-1).tolist()):
+        states = token[row, lacking:]
+        names = max(1, min(stages, len(states) // 2))
+        ordered, clocks = _in_stages(states[:names], states[names:], marginals[row])
+        token[row, lacking:] = ordered
+        rates[row, [lacking + clock - 1 for clock in clocks if clock > 0]] = SOONER ** torch.arange(
+            names - 1.0, -1.0, -1
+        )
+    return rates, invert(token)
+
+
+def _in_stages(
+    names: Int[Tensor, " s"], states: Int[Tensor, " m"], p: Float[Tensor, " n"]
+) -> tuple[Int[Tensor, " l"], list[int]]:
+    """All of them from the bottom, the name of each group above it; and where the names are. Both come by frequency."""
+    groups: list[Tensor] = []
+    left = states.flip(0)
+    for later in range(len(names) - 1, 0, -1):
+        mass = p[left].cumsum(0)
+        half = 1 if not groups else int((mass < mass[-1] / 2).sum()) + 1
+        size = min(half, len(left) - later)  # something for every stage
+        groups.append(left[:size])
+        left = left[size:]
+    groups.append(left)
+    parts = [torch.cat([group.flip(0), name[None]]) for group, name in zip(groups, names, strict=True)][::-1]
+    places = torch.tensor([len(part) for part in parts]).cumsum(0) - 1
+    return torch.cat(parts), places.tolist()
 
 
 def matching_rates(

@@ -1,26 +1,43 @@
-"""Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe`."""
+"""Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe` or a `VQRecipe`."""
 
 from collections.abc import Callable
+from typing import Any
 
+from dmb.recipes.autoencoder import AutoencoderChoice as AutoencoderChoice
+from dmb.recipes.autoencoder import VQRecipe as VQRecipe
+from dmb.recipes.base import AnyRecipe as AnyRecipe
 from dmb.recipes.base import DataChoice as DataChoice
 from dmb.recipes.base import NetworkChoice as NetworkChoice
 from dmb.recipes.base import ProcessChoice as ProcessChoice
 from dmb.recipes.base import Recipe as Recipe
 from dmb.recipes.overrides import override as override
 from dmb.recipes.overrides import settings_of as settings_of
+from dmb.recipes.settings import VQ_RUN as VQ_RUN
+from dmb.recipes.settings import cifar10 as cifar10
+from dmb.recipes.settings import cifar10_paper as cifar10_paper
 from dmb.recipes.settings import digits as digits
 from dmb.recipes.settings import pydocs as pydocs
 from dmb.recipes.settings import table as table
 from dmb.recipes.settings import text8 as text8
 from dmb.recipes.settings import text8_paper as text8_paper
+from dmb.recipes.settings import vqvae as vqvae
 
-RECIPES: dict[str, Callable[[], Recipe]] = {
-    recipe.__name__: recipe for recipe in (digits, pydocs, table, text8, text8_paper)
+RECIPES: dict[str, Callable[[], AnyRecipe]] = {
+    recipe.__name__: recipe for recipe in (digits, pydocs, table, text8, text8_paper, vqvae, cifar10, cifar10_paper)
 }
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str) -> AnyRecipe:
     """The recipe called `name`."""
     if name not in RECIPES:
         raise ValueError(f"no recipe called {name!r}: there are {', '.join(RECIPES)}")
     return RECIPES[name]()
+
+
+def from_json(config: dict[str, Any]) -> AnyRecipe:
+    """The recipe of either kind that `to_json` described.
+
+    >>> from_json(vqvae().to_json()) == vqvae()
+    True
+    """
+    return (VQRecipe if "autoencoder" in config else Recipe).from_json(config)

@@ -1,17 +1,25 @@
 """What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import torch
 
 from dmb.bridge import Bridge
-from dmb.data.base import DataSet
+from dmb.data import Codec, DataSet, load
 from dmb.networks import MLP, Network, Transformer
 from dmb.numerics import seed_of
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, VaryingBridgeProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
-from dmb.training.settings import Settings
+from dmb.training import AnyReport, Fact, Report, Settings, refuse_unfit, train
+
+if TYPE_CHECKING:  # seconds to import: see `dmb.training.engine`
+    import lightning_fabric
+
+R = TypeVar("R", bound="AnyRecipe")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +27,27 @@ class DataChoice:
     """Which data, and how they are read."""
 
     source: str
-    """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; or a folder
-    of images."""
+    """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of
+    images; or the run of a VQ-VAE."""
     length: int | None = None
     """Tokens a sequence, for text."""
     encoding: str = "characters"
     """How a text file becomes tokens: `characters`, `bytes`, or the path of a `tokenizers` JSON file."""
     levels: int | None = None
     """Levels a channel of an image, 256 unless given."""
+
+    def load(
+        self,
+        source: str | None = None,
+        *,
+        codec: Codec | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> DataSet:
+        """The data, or another file read the way they are; see `dmb.data.load`."""
+        return load(
+            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels, codec=codec,
+            progress=progress,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +59,11 @@ class ProcessChoice:
     (GenMD4); or uniform noise. The options below are the bridges', but for `tied` and `schedule`."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
     """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value."""
-    init: Literal["gather", "uniform", "match"] = "gather"
+    init: Literal["gather", "nested", "uniform", "match"] = "gather"
     floor: float = 1e-5
-    """Rate of the slow clocks under `gather`; 0 switches them off for good."""
+    """Rate of the slow clocks under `gather` and `nested`; 0 switches them off for good."""
+    stages: int = 3
+    """Of `nested`, which gathers from fine to coarse, in an order of its own."""
     tied: bool = False
     """One set of rates for all positions."""
     mask: bool = False
@@ -63,9 +86,10 @@ class ProcessChoice:
         kind = VaryingBridgeProcess if self.process == "varying" else BridgeProcess
         return kind.from_marginals(
             marginals,
-            order=None if self.init == "match" else self.order,
+            order=None if self.init in ("match", "nested") else self.order,
             init=self.init,
             floor=self.floor,
+            stages=self.stages,
             tied=self.tied,
             mask=self.mask,
             state_counts=data.state_counts,
@@ -117,33 +141,103 @@ class NetworkChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """A whole run, before it has data: `build` makes the bridge, `training` says how to train it."""
+class AnyRecipe(ABC):
+    """A whole run, before it has data, whatever it trains."""
+
+    fixed: ClassVar[tuple[str, ...]]
+    """How the names of settings begin that a run is made of: with another value it would be another run."""
 
     name: str
     data: DataChoice
-    process: ProcessChoice
-    network: NetworkChoice
-    head: Literal["mean", "score", "unscaled_score"] = "mean"
-    training: Settings
+    training: Any
+    """How to train, and for how long; `minutes` and `seed` are among it."""
 
-    def build(self, data: DataSet) -> Bridge:
-        """The bridge for `data`, its first weights drawn from the training seed."""
-        process = self.process.build(data)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(self.training.seed, "init"))
-            return Bridge(process, self.network.build(process, data.num_classes), self.head)
+    @abstractmethod
+    def build(self, data: DataSet) -> Any:
+        """The model for `data`, its first weights drawn from the training seed."""
+
+    @abstractmethod
+    def check(self, model: Any, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+        """A ValueError if `model` cannot be trained on `data`."""
+
+    @abstractmethod
+    def train(
+        self,
+        model: Any,
+        data: DataSet,
+        *,
+        fabric: "lightning_fabric.Fabric",
+        folder: Path,
+        resume: bool,
+        stop: Callable[[], bool],
+    ) -> Iterator[AnyReport]:
+        """Train `model` in the run folder, yielding reports."""
+
+    @abstractmethod
+    def describe(self, data: DataSet) -> str:
+        """What will be trained, on what, for how long."""
+
+    def baseline(self, unigram_bits: float) -> Fact | None:
+        """What an evaluation is to be seen beside, given what the data's marginals alone need in bits a token."""
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, config: dict[str, Any]) -> "Recipe":
+    def from_json(cls: type[R], config: dict[str, Any]) -> R:
         """The recipe that `to_json` described."""
-        parts = {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice, "training": Settings}
+        kinds: dict[str, Any] = {name: kind for name, kind in get_type_hints(cls).items() if is_dataclass(kind)}
         try:
-            built = {name: kind(**config[name]) for name, kind in parts.items()}
-            return cls(**{field.name: built.get(field.name, config[field.name]) for field in fields(cls)})
+            given = {field.name: config[field.name] for field in fields(cls)}
+            return cls(**given | {name: kind(**config[name]) for name, kind in kinds.items()})
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a recipe: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(AnyRecipe):
+    """A bridge's run: `build` makes the bridge, `training` says how to train it."""
+
+    fixed: ClassVar[tuple[str, ...]] = ("data.", "process.", "network.", "head")
+
+    process: ProcessChoice
+    network: NetworkChoice
+    head: Literal["mean", "score", "unscaled_score"] = "mean"
+    training: Settings
+
+    def build(self, data: DataSet) -> Bridge:
+        process = self.process.build(data)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(self.training.seed, "init"))
+            return Bridge(process, self.network.build(process, data.num_classes), self.head)
+
+    def check(self, model: Bridge, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+        refuse_unfit(model, data, self.training, fabric)
+
+    def train(
+        self,
+        model: Bridge,
+        data: DataSet,
+        *,
+        fabric: "lightning_fabric.Fabric",
+        folder: Path,
+        resume: bool,
+        stop: Callable[[], bool],
+    ) -> Iterator[Report]:
+        return train(model, data, self.training, fabric=fabric, folder=folder, resume=resume, stop=stop)
+
+    def describe(self, data: DataSet) -> str:
+        settings = self.training
+        if settings.matrix_objective == "joint":
+            matrix = "each of which teaches the rates as well"
+        else:
+            matrix = f"after {settings.matrix_steps} of Matrix-learning each"
+        return (
+            f"{data.name}, {data.num_positions} positions, {data.num_states} states; "
+            f"{settings.cycles} × {settings.score_steps} steps of Score-learning, {matrix}"
+        )
+
+    def baseline(self, unigram_bits: float) -> Fact | None:
+        return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")

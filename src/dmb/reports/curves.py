@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from dmb.reports.drawing import BLUE, GREEN, GREY, INK, ORANGE, WIDTH, gridlines, styled
-from dmb.reports.scales import COLOURS, GAP, Values, few_ticks, positive, span
+from dmb.reports.scales import COLOURS, GAP, Values, few_ticks, positive, row_ticks, span
 
 NAMED = (BLUE, ORANGE, GREEN, "#9a6fc4", "#b8921f", "#cf5b94", "#2fa3a3", "#6c7ba8")  # as legible as the first
 MOST_NAMES = len(NAMED)
@@ -40,7 +40,7 @@ def survival(
         names: of the first states, which are drawn in colour.
         by_position: nan where a position leaves no state.
         positions: what to call them.
-        across: a tick every so many positions: the width of an image.
+        across: positions in a row of an image, if they are of one.
     """
     figure = Figure(figsize=(WIDTH, 3.1 if by_position is None else 5.2), layout="constrained")
     panels = list(figure.subplots(1 if by_position is None else 2, 1, sharex=True, squeeze=False).flat)
@@ -165,8 +165,8 @@ def _position_image(
     picture = axes.imshow(chance, cmap=COLOURS, vmin=0, vmax=1, aspect="auto", extent=extent)
     axes.spines[["top", "right"]].set_visible(True)
     axes.set_ylabel("position")
-    if across is not None and len(chance) // across <= 32:
-        axes.set_yticks(range(0, len(chance), across))
+    if across is not None:
+        axes.set_yticks(row_ticks(len(chance), across))
     # beside the image, where the panel above has its legend
     figure.colorbar(picture, cax=axes.inset_axes((1.015, 0, 0.03, 1)), label="chance to be unchanged")
 

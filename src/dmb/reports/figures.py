@@ -10,7 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dmb.reports.drawing import BLUE, GREY, INK, ORANGE, WIDTH, gridlines, styled
-from dmb.reports.scales import Values, around_one, colour_bar, heat, limit, logarithmic, positive, slow_and_fast, span
+from dmb.reports.scales import (
+    Values,
+    around_one,
+    colour_bar,
+    heat,
+    limit,
+    logarithmic,
+    positive,
+    row_ticks,
+    slow_and_fast,
+    span,
+)
 
 MOST_LABELS = 40
 
@@ -105,7 +116,7 @@ def intensities(
         states: labels of the vertical axis.
         positions: labels of the horizontal axis.
         cells: a label for every cell.
-        across: a tick every so many positions: the width of an image.
+        across: positions in a row of an image, if they are of one.
         quantity: what is shown.
     """
     n, d = values.shape
@@ -120,8 +131,8 @@ def intensities(
         axes.set_yticks(range(n), states, parse_math=False)
     if positions is not None:
         axes.set_xticks(range(d), positions, parse_math=False)
-    elif across is not None and d // across <= 32:
-        axes.set_xticks(range(0, d, across))
+    elif across is not None:
+        axes.set_xticks(row_ticks(d, across))
     for state, row in enumerate(cells or []):
         for position, label in enumerate(row):
             value = values[state, position]
@@ -233,7 +244,8 @@ def marginal_scatter(data: Values, samples: Values, count: int) -> Figure:
     """
     figure = Figure(figsize=(4.6, 4.2), layout="constrained")
     axes = figure.subplots()
-    p = np.linspace(0, 1, 400)
+    most = min(1.0, 1.1 * float(max(data.max(), samples.max(), 1e-3)))  # of many states all are rare
+    p = np.linspace(0, most, 400)
     noise = 2 * np.sqrt(p * (1 - p) / count)
     axes.fill_between(p, np.clip(p - noise, 0, 1), np.clip(p + noise, 0, 1), color=ORANGE, alpha=0.2, linewidth=0,
                       label="± 2 s.e. of sampling")  # fmt: skip
@@ -241,8 +253,8 @@ def marginal_scatter(data: Values, samples: Values, count: int) -> Figure:
     axes.scatter(data, samples, s=7, color=BLUE, alpha=0.45, linewidths=0, rasterized=len(data) > 1000)
     for scale, bounds in ((axes.set_xscale, axes.set_xlim), (axes.set_yscale, axes.set_ylim)):
         scale("function", functions=(lambda v: np.sqrt(np.clip(v, 0, None)), np.square))
-        bounds(0, 1)
-    ticks = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
+        bounds(0, most)
+    ticks = _apart([0.0, 1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0], most)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xlabel("frequency in the data")
@@ -251,6 +263,19 @@ def marginal_scatter(data: Values, samples: Values, count: int) -> Figure:
     axes.legend(loc="upper left")
     gridlines(axes, "both")
     return figure
+
+
+def _apart(ticks: list[float], most: float) -> list[float]:
+    """Those up to `most` that do not crowd each other on an axis of square roots.
+
+    >>> _apart([0.0, 0.001, 0.01, 0.05, 0.1, 0.2], most=0.15)
+    [0.0, 0.01, 0.05, 0.1]
+    """
+    kept: list[float] = []
+    for tick in ticks:
+        if tick <= most and (not kept or math.sqrt(tick) - math.sqrt(kept[-1]) > 0.09 * math.sqrt(most)):
+            kept.append(tick)
+    return kept
 
 
 def _upright(axes: Axes, group: Group, count: int) -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from dmb.data import Columns, Grid, Text
+from dmb.data import Columns, Text
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, VaryingBridgeProcess
-from dmb.reports import curves, figures, markup
+from dmb.reports import curves, figures, markup, pictures
 from dmb.reports.contents import Contents
 from dmb.reports.figures import MOST_LABELS
 from dmb.reports.markup import text
@@ -205,7 +205,7 @@ def _map(contents: Contents, values: Float[np.ndarray, "d m"], name: str, captio
         states=contents.symbols.labels(0)[: values.shape[1]] if contents.symbols.shared and few else None,
         positions=[short(name) for name in codec.names] if isinstance(codec, Columns) and columns else None,
         cells=_cells(contents, values.shape[1]) if columns and few else None,
-        across=codec.shape[-1] if isinstance(codec, Grid) and len(codec.shape) == 2 else None,
+        across=pictures.across(codec),
         quantity=quantity,
     )
     return markup.figure(drawn, name, caption)

@@ -17,7 +17,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def results(contents: Contents) -> str:
-    """Every bound with its error, by part."""
+    """Every bound with its error, by part; and how good the images are, if that was looked at."""
     header = ["data", "bound", "score part", "prior part", "marginals alone", "saved", "sequences"]
     found = contents.evaluations
     rows = [_row(_with_step(split, found[split], contents), found[split]) for split in SPLITS if split in found]
@@ -26,13 +26,17 @@ def results(contents: Contents) -> str:
         baseline = {"unigram_bits": contents.unigram("validation")}
         rows.append(_row(f"validation, best in training (step {best.get('step', 0):,})", best | baseline))
     if not rows:
-        return markup.paragraph("There are none yet.")
+        return _images(contents) or markup.paragraph("There are none yet.")
     note = (
         "Bits a token, ± one standard error over sequences; the bound is the sum of its two parts. “Marginals alone” "
         "is the cross-entropy of the data under the training data’s marginals, each token on its own."
     )
-    missing = "" if found else markup.paragraph("Run “dmb evaluate” for the bound on test data.", "note")
-    return markup.table(header, rows, "figures") + markup.paragraph(note, "note") + missing
+    missing = (
+        ""
+        if not found.keys().isdisjoint(SPLITS)
+        else markup.paragraph("Run “dmb evaluate” for the bound on test data.", "note")
+    )
+    return markup.table(header, rows, "figures") + markup.paragraph(note, "note") + missing + _images(contents)
 
 
 def over_time(contents: Contents) -> str:
@@ -118,6 +122,32 @@ def _row(name: str, result: dict[str, Any]) -> list[str]:
     sequences = "–" if seen is None else f"{seen:,}" if everything is None else f"{seen:,} of {everything:,}"
     parts = [number(finite(result.get(part))) for part in ("score_bits", "prior_bits", "unigram_bits")]
     return [name, with_error(bits, finite(result.get("stderr"))), *parts, saved, sequences]
+
+
+def _images(contents: Contents) -> str:
+    """The distances of samples and of training images to real ones; nothing if they were not asked for."""
+    found = contents.evaluations.get("images", {})
+    rows = [
+        [_with_step(split, found[split], contents), *_distances(found[split])] for split in SPLITS if split in found
+    ]
+    if not rows:
+        return ""
+    header = ["images", "FID", "floor", "real images", "Inception Score", "samples", "of each"]
+    note = (
+        "Fréchet Inception Distance to images of the data; it depends on how many there are of each kind. “Floor” is "
+        "that of training images which the codec has made tokens and images again, and so of a perfect model; “real "
+        "images” is that of the same ones as they are."
+    )
+    return markup.table(header, rows, "figures") + markup.paragraph(note, "note")
+
+
+def _distances(result: dict[str, Any]) -> list[str]:
+    names = ("fid", "floor", "real", "inception_score", "inception_score_deviation")
+    *figures, deviation = ("–" if value is None else f"{value:.2f}" for value in map(finite, map(result.get, names)))
+    figures[-1] += "" if deviation == "–" else f" ± {deviation}"
+    images = result.get("images")
+    how = f"{result.get('sampler', '–')}, {result.get('steps', '–')} steps"
+    return [*figures, how, "–" if images is None else f"{images:,}"]
 
 
 def _curve(records: list[dict[str, Any]], name: str) -> Curve:

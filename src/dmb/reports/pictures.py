@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 
-from dmb.data import Codec, Grid, Picture
+from dmb.data import Codec, Grid, ImageCodec
 from dmb.reports.drawing import ORANGE, WIDTH, styled
 
 FRAME = "#8a929b60"
@@ -17,17 +18,33 @@ FRAME = "#8a929b60"
 
 def is_image(codec: Codec) -> bool:
     """Whether examples are pictures."""
-    return isinstance(codec, Picture) or (isinstance(codec, Grid) and len(codec.shape) == 2)
+    return across(codec) is not None
+
+
+def across(codec: Codec) -> int | None:
+    """How many positions lie side by side, if examples are pictures.
+
+    >>> across(Grid([2, 3], 9)), across(Grid([6], 9))
+    (3, None)
+    """
+    if isinstance(codec, ImageCodec):
+        return codec.across
+    return codec.shape[1] if isinstance(codec, Grid) and len(codec.shape) == 2 else None
 
 
 def painted(codec: Codec, tokens: Int[np.ndarray, "*b d"]) -> Float[np.ndarray, "*b h w 3"]:
     """Images in colour. Tokens beyond the codec's are the mask, in orange: a masked channel takes the orange's."""
-    assert isinstance(codec, Grid | Picture)
-    height, width, *channels = codec.shape
-    tokens = tokens.reshape(*tokens.shape[:-1], height, width, *(channels or [1]))
-    known = np.minimum(tokens, codec.num_states - 1)
-    shades = codec.values[known] / 255 if isinstance(codec, Picture) else known / max(1, codec.num_states - 1)
-    return np.where(tokens >= codec.num_states, to_rgb(ORANGE), shades)
+    assert isinstance(codec, Grid | ImageCodec)
+    rows = tokens.reshape(-1, tokens.shape[-1])
+    masked = rows >= codec.num_states
+    known = np.where(masked, 0, rows)
+    if isinstance(codec, ImageCodec):
+        shades, masked = codec.images(torch.from_numpy(known)) / 255, codec.pixels(masked)
+    else:
+        shades = known.reshape(-1, *codec.shape, 1) / max(1, codec.num_states - 1)
+        masked = masked.reshape(-1, *codec.shape, 1)
+    images = np.where(masked, to_rgb(ORANGE), shades)
+    return images.reshape(*tokens.shape[:-1], *images.shape[1:])
 
 
 @styled

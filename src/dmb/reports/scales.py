@@ -135,6 +135,15 @@ def few_ticks(axis: Axis, low: float, high: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def row_ticks(positions: int, across: int, most: int = 16) -> range:
+    """Where the rows of an image begin among its positions; every second, third, … if there are too many for an axis.
+
+    >>> list(row_ticks(12, across=4)), list(row_ticks(12, across=4, most=2))
+    ([0, 4, 8], [0, 8])
+    """
+    return range(0, positions, across * math.ceil(positions / across / most))
+
+
 def _power(value: float, places: int = 0) -> str:
     """A number as a power of ten, in plain characters; `places` after the point of its first factor at most.
 

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb.data import Columns, Grid
+from dmb.data import Columns
 from dmb.processes import ForwardProcess
-from dmb.reports import curves, markup
+from dmb.reports import curves, markup, pictures
 from dmb.reports.contents import Contents
 from dmb.reports.symbols import short
 
@@ -97,7 +97,10 @@ def destroyed_when(contents: Contents) -> str:
         lines = ", averaged over positions" if averaged else "" if symbols.shared else " of each column"
         caption.append(f"One line a state{lines}; the lower the line, the earlier the state is destroyed.")
         if named < len(states):
-            caption.append(f"In colour the {named} most frequent, in grey {len(states) - named:,} others.")
+            others = f"{len(states) - named:,} others"
+            if len(states) == MOST_LINES:
+                others = f"the {len(states) - named:,} that follow; rarer ones are left out"
+            caption.append(f"In colour the {named} most frequent, in grey {others}.")
         if chance[:, -1].max() > 0.1:
             caption.append("A line that ends far above 0 is of a state that is often left as it is.")
     if by_position is not None and np.isfinite(by_position).any():
@@ -110,7 +113,7 @@ def destroyed_when(contents: Contents) -> str:
         times, chance, names,
         by_position=by_position,
         positions=[short(name) for name in codec.names] if isinstance(codec, Columns) else None,
-        across=codec.shape[-1] if isinstance(codec, Grid) and len(codec.shape) == 2 else None,
+        across=pictures.across(codec),
     )  # fmt: skip
     return markup.figure(drawn, "survival", " ".join(caption))
 

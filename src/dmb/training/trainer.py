@@ -4,11 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from dmb.bridge import Bridge
 from dmb.data.base import DataSet
@@ -20,6 +18,7 @@ from dmb.training.checkpoint import Checkpoints
 from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
 from dmb.training.learner import Learner, Progress
 from dmb.training.phases import matrix_phase, score_phase
+from dmb.training.reporting import AnyReport, Fact
 from dmb.training.settings import Settings, settings_from
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
@@ -29,20 +28,22 @@ MOST_RATES_LOGGED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What happened since the report before. Bits are bits a token."""
+class Report(AnyReport):
+    """What happened since the report before. Bits are bits a token; steps are those of Score-learning in all cycles.
 
-    index: int
-    """How many reports came before it, those before an interruption included."""
+    The sample is one, always from the same random numbers.
+    """
+
+    phases: ClassVar[dict[str, str]] = {
+        "score": "Score-learning",
+        "matrix": "Matrix-learning",
+        "validation": "validation",
+    }
+
     phase: Literal["matrix", "score", "validation"]
     cycle: int
-    step: int
-    """Steps of Score-learning so far, of all cycles."""
-    total_steps: int
     tokens: int
     """Tokens seen in Score-learning so far."""
-    seconds: float
-    """Time spent on the run so far, that before an interruption included."""
     prior_bits: float
     """J_Q under the estimate p_0."""
     score_bits: float | None = None
@@ -52,10 +53,6 @@ class Report:
     learning_rate: float | None = None
     validation: Bound | None = None
     """The bound on validation data with the averaged weights (phase `validation`)."""
-    improved: bool = False
-    """Whether it is the best so far."""
-    sample: Int[Tensor, "b d"] | None = None
-    """One sample, always from the same random numbers (phase `validation`)."""
     alpha: list[float] | None = None
     """Rates of a bridge in rank order, averaged over positions whose clock runs, or what else its process learns
     (phases `matrix` and `validation`)."""
@@ -81,6 +78,33 @@ class Report:
                 "improved": self.improved,
             }
         return record
+
+    def line(self) -> str:
+        head = f"cycle {self.cycle}  {self.counter()}"
+        if self.validation is not None:
+            best = "  best so far" if self.improved else ""
+            return f"{head}  bound {self._bound()} bits a token{best}"
+        if self.score_bits is None:
+            return f"{head}  J_Q {self.prior_bits:.5f} bits a token"
+        return f"{head}  loss {self.bits:.4f}"
+
+    def place(self) -> list[Fact]:
+        return [Fact("cycle", str(self.cycle)), Fact("phase", self.phases[self.phase])]
+
+    def facts(self) -> list[Fact]:
+        if self.validation is not None:
+            return [Fact("bound", self._bound(), "bits", main=True)]
+        if self.score_bits is None:
+            return [Fact("J_Q", f"{self.prior_bits:.5f}", "bits")]
+        return [Fact("loss", f"{self.bits:.4f}", "bits"), Fact("speed", self.speed)]
+
+    @property
+    def speed(self) -> str:
+        return f"{self.tokens_per_second or 0:,.0f} tokens/s" if self.phase == "score" else ""
+
+    def _bound(self) -> str:
+        assert self.validation is not None
+        return f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
 
 
 def train(

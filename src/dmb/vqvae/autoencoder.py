@@ -1,22 +1,16 @@
 """The VQ-VAE: images to a grid of codes and back, in one object that trains, encodes, decodes, saves and loads."""
 
 import hashlib
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import ModelHubMixin, hf_hub_download
 from jaxtyping import Float, Int, UInt8
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmb import checks
-from dmb.bridge import CONFIG, FORMAT, WEIGHTS
 from dmb.configurable import Configurable
-from dmb.files import written_whole
+from dmb.pretrained import Pretrained
 from dmb.vqvae import layers, losses
 from dmb.vqvae.losses import Losses
 from dmb.vqvae.quantizer import Quantizer
@@ -24,10 +18,9 @@ from dmb.vqvae.quantizer import Quantizer
 _BATCH = 256
 """Images or grids that go through the convolutions at once."""
 _CODEBOOK = "codebook"
-_HUB = ("revision", "cache_dir", "force_download", "local_files_only", "token")
 
 
-class VQVAE(nn.Module, Configurable, ModelHubMixin):
+class VQVAE(Pretrained, Configurable):
     """An autoencoder whose middle is a grid of codes (van den Oord et al. 2017).
 
     Args:
@@ -47,6 +40,8 @@ class VQVAE(nn.Module, Configurable, ModelHubMixin):
     >>> vqvae.decode(vqvae.encode(images)).shape
     torch.Size([2, 8, 8, 1])
     """
+
+    kind = "VQ-VAE"
 
     def __init__(
         self,
@@ -107,9 +102,9 @@ class VQVAE(nn.Module, Configurable, ModelHubMixin):
         total = parts[0] + detail * parts[1] + commitment * parts[2]
         return Losses(total, *parts, quantized.tokens)
 
-    def forward(self, images: UInt8[Tensor, "b h w c"]) -> Losses:
+    def forward(self, images: UInt8[Tensor, "b h w c"], **weights: float) -> Losses:
         """The loss: training is what wrappers of modules are for."""
-        return self.loss(images)
+        return self.loss(images, **weights)
 
     @torch.no_grad()
     def encode(self, images: UInt8[Tensor, "b h w c"]) -> Int[Tensor, "b d"]:
@@ -160,78 +155,24 @@ class VQVAE(nn.Module, Configurable, ModelHubMixin):
     def _image(self, vectors: Float[Tensor, "b d e"]) -> Float[Tensor, "b c h w"]:
         return self.decoder(vectors.unflatten(1, (self.grid, self.grid)).permute(0, 3, 1, 2))
 
-    # -- files: as those of a bridge ----------------------------------------------------------------------------------
+    # -- files: of the quantizer only the codebook is kept; to resume training, keep `state_dict()` --------------------
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        self.write(save_directory)
-
-    def write(self, folder: Path) -> None:
-        """Write both files over the ones that are there; a kill at any moment leaves a model that can be loaded.
-
-        Of the quantizer only the codebook is kept. To resume training, keep `state_dict()`.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / WEIGHTS) as part:
-            save_file(self._tensors(), part, metadata={"format": "pt"})
-        with written_whole(folder / CONFIG) as part:
-            part.write_text(json.dumps({"format": FORMAT, **self.to_config()}, indent=2) + "\n", encoding="utf-8")
+    def description(self) -> dict[str, Any]:
+        return self.to_config()
 
     @classmethod
-    def from_pretrained(
-        cls, pretrained_model_name_or_path: str | Path, *, map_location: str = "cpu", **options: Any
-    ) -> "VQVAE":
-        """A VQ-VAE from a folder, or from the Hugging Face Hub; in evaluation mode.
+    def described(cls, config: dict[str, Any]) -> "VQVAE":
+        if config.get("type") != cls.__name__:
+            raise ValueError(f"its type is not {cls.__name__}")
+        return Configurable.from_config(config)
 
-        Args:
-            pretrained_model_name_or_path: a folder that `write` wrote to, or the name of a repository.
-            map_location: the device.
-            options: `revision`, `cache_dir`, `force_download`, `local_files_only` and `token`, for a repository.
-        """
-        for name in sorted(options.keys() - set(_HUB)):
-            raise ValueError(f"from_pretrained takes no option {name}")
-        folder = Path(pretrained_model_name_or_path)
-        if folder.is_dir():
-            config_path, weights_path = folder / CONFIG, folder / WEIGHTS
-            for path in (config_path, weights_path):
-                if not path.is_file():
-                    raise ValueError(f"{folder} is not a saved VQ-VAE: it has no {path.name}")
-        else:
-            repository = str(pretrained_model_name_or_path)
-            config_path, weights_path = (
-                Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
-            )
-        vqvae = cls._described(config_path)
-        try:
-            tensors = load_file(weights_path, device=map_location)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
-        try:
-            vqvae._load(tensors)
-        except (RuntimeError, ValueError) as error:
-            raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
-        return vqvae.to(map_location).eval()
-
-    @classmethod
-    def _described(cls, path: Path) -> "VQVAE":
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(config, dict) or config.get("type") != cls.__name__:
-                raise ValueError(f"its type is not {cls.__name__}")
-            if config.pop("format", None) != FORMAT:
-                raise ValueError(f"this version of dmb reads format {FORMAT}")
-            return Configurable.from_config(config)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise ValueError(f"{path} does not describe a VQ-VAE: {error}") from error
-
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """What a file holds: the weights, and the codebook as one plain tensor."""
         weights = {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("quantizer.")}
-        return {
-            name: value.detach().contiguous() for name, value in {**weights, _CODEBOOK: self.quantizer.codebook}.items()
-        }
+        return {**weights, _CODEBOOK: self.quantizer.codebook}
 
-    def _load(self, tensors: Mapping[str, Tensor]) -> None:
-        own = self._tensors()
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        own = self.tensors()
         for name in sorted(own.keys() ^ tensors.keys()):
             raise ValueError(f"{name} is {'missing' if name in own else 'unknown'}")
         for name, tensor in tensors.items():

@@ -1,8 +1,10 @@
 """Codecs: what tokens mean."""
 
 from dmb.data.codecs.base import Codec as Codec
+from dmb.data.codecs.codes import Codes as Codes
 from dmb.data.codecs.columns import Columns as Columns
 from dmb.data.codecs.grid import Grid as Grid
+from dmb.data.codecs.picture import ImageCodec as ImageCodec
 from dmb.data.codecs.picture import Picture as Picture
 from dmb.data.codecs.text import Bytes as Bytes
 from dmb.data.codecs.text import Characters as Characters

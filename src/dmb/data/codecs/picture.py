@@ -1,12 +1,13 @@
-"""Images, a token for every channel of every pixel."""
+"""Images: what all their codecs share, and the codec with a token for every channel of every pixel."""
 
 import math
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -23,37 +24,39 @@ _LARGEST_SHEET = 4096
 _GAP, _BETWEEN = 2, 128  # of images on a sheet: pixels, and a grey that black and white ones stand out from
 
 
-class Picture(Codec):
-    """Images of `shape` = height, width and channels (1: grey, 3: colour), each channel in `levels` steps.
+class ImageCodec(Codec):
+    """A codec of images of `shape` = height, width and channels (1: grey, 3: colour).
 
-    A value `v` in `[0, 256)` is the token `v * levels // 256`; a token is the middle of the values that it stands for.
-    With 256 levels tokens are the values themselves.
+    A subclass owes `images`, `pixels` and `template`, besides `config`.
 
-    >>> import torch
-    >>> codec = Picture([1, 2, 3], levels=4)
-    >>> codec.images(torch.tensor([[0, 1, 2, 3, 3, 3]])).tolist()
-    [[[[31, 95, 159], [223, 223, 223]]]]
-    >>> codec.template("255, _, 64", num_positions=6)
-    tensor([ 3, -1,  1, -1, -1, -1])
+    Args:
+        shape: of an image.
+        num_states: of a token.
+        num_positions: tokens of an image.
+        across: how many of them lie side by side.
     """
 
     extension = ".png"
     formats = (".png", ".npy")
 
-    def __init__(self, shape: list[int], levels: int = 256):
+    def __init__(self, shape: list[int], *, num_states: int, num_positions: int, across: int):
         if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):
             raise ValueError(f"shape must be height, width and 1 or 3 channels, got {shape}")
         self.shape = list(shape)
-        self.levels = self.num_states = levels
-        first = np.searchsorted(states_of_values(levels), np.arange(levels + 1))
-        self.values = ((first[:-1] + first[1:] - 1) // 2).astype(np.uint8)
-        """What each token stands for."""
+        self.num_states, self.num_positions, self.across = num_states, num_positions, across
 
+    @abstractmethod
     def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
         """The images that tokens stand for."""
-        if tokens.shape[1] != math.prod(self.shape):
-            raise ValueError(f"tokens must have {math.prod(self.shape)} positions, got {tokens.shape[1]}")
-        return self.values[self.legal(tokens)].reshape(len(tokens), *self.shape)
+
+    @abstractmethod
+    def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
+        """The values of images that lie where the tokens `where` do."""
+
+    def legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
+        if tokens.shape[1] != self.num_positions:
+            raise ValueError(f"tokens must have {self.num_positions} positions, got {tokens.shape[1]}")
+        return super().legal(tokens)
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         """Blocks of shades, two characters a pixel so that they come out square; large images are made smaller."""
@@ -83,29 +86,60 @@ class Picture(Codec):
         with written_whole(path) as part:
             _opened(sheet(enlarged, _GAP, _BETWEEN)).save(part, format="png")
 
+    def _drawn(self, path: Path) -> UInt8[np.ndarray, "h w k"]:
+        """The image of a template; its last channel says how opaque each pixel is."""
+        height, width, channels = self.shape
+        try:
+            with Image.open(path) as file:
+                drawn = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
+        except BROKEN as error:
+            raise ValueError(f"the template {path} cannot be read: {error}") from error
+        if drawn.shape[:2] != (height, width):
+            raise ValueError(
+                f"the template {path} must have {width} × {height} pixels, got {drawn.shape[1]} × {drawn.shape[0]}"
+            )
+        return drawn
+
+
+class Picture(ImageCodec):
+    """Images whose tokens are the channels of their pixels, each in `levels` steps.
+
+    A value `v` in `[0, 256)` is the token `v * levels // 256`; a token is the middle of the values that it stands for.
+    With 256 levels tokens are the values themselves.
+
+    >>> import torch
+    >>> codec = Picture([1, 2, 3], levels=4)
+    >>> codec.images(torch.tensor([[0, 1, 2, 3, 3, 3]])).tolist()
+    [[[[31, 95, 159], [223, 223, 223]]]]
+    >>> codec.template("255, _, 64", num_positions=6)
+    tensor([ 3, -1,  1, -1, -1, -1])
+    """
+
+    def __init__(self, shape: list[int], levels: int = 256):
+        super().__init__(shape, num_states=levels, num_positions=math.prod(shape), across=math.prod(shape[1:]))
+        self.levels = levels
+        first = np.searchsorted(states_of_values(levels), np.arange(levels + 1))
+        self.values = ((first[:-1] + first[1:] - 1) // 2).astype(np.uint8)
+        """What each token stands for."""
+
+    def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
+        return self.values[self.legal(tokens)].reshape(len(tokens), *self.shape)
+
+    def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
+        return where.reshape(len(where), *self.shape)
+
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """The path of a `.png` whose transparent pixels are blank; or, as for `Grid`, a `.npy` or numbers below 256."""
         if text.strip().lower().endswith(".png"):
-            values = filled(self._shown(Path(text.strip())), num_positions)
+            drawn = self._drawn(Path(text.strip()))
+            known = np.where(drawn[..., -1:] == 0, -1, drawn[..., :-1].astype(int))
+            values = filled(known.ravel(), num_positions)
         else:
             values = Grid(self.shape, 256).template(text, num_positions, blank)
         return torch.where(values < 0, values, values * self.levels // 256)
 
     def config(self) -> dict[str, Any]:
         return {"shape": self.shape, "levels": self.levels}
-
-    def _shown(self, path: Path) -> Int[np.ndarray, " d"]:
-        height, width, channels = self.shape
-        try:
-            with Image.open(path) as file:
-                shown = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
-        except BROKEN as error:
-            raise ValueError(f"the template {path} cannot be read: {error}") from error
-        if shown.shape[:2] != (height, width):
-            raise ValueError(
-                f"the template {path} must have {width} × {height} pixels, got {shown.shape[1]} × {shown.shape[0]}"
-            )
-        return np.where(shown[..., -1:] == 0, -1, shown[..., :-1].astype(int)).ravel()
 
 
 def states_of_values(levels: int) -> UInt8[np.ndarray, "256"]:

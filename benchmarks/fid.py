@@ -1,0 +1,60 @@
+"""What FID says of real images: CIFAR-10's own floor, and how it grows with noise.
+
+python benchmarks/fid.py [IMAGES]
+
+Needs CIFAR-10 (`dmb prepare cifar10`), the weights of the Inception network (docs/images.md) and the extra `image`.
+10,000 images, which are as many as there are to test, take a core about three hours; what the network sees is kept,
+so that a second run, or one that was interrupted, has less to do.
+"""
+
+import sys
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from dmb import data
+from dmb.data import Picture, Split
+from dmb.display import counting
+from dmb.evaluation import Inception, feature_cache, features, fid
+
+NOISE = (0, 4, 8, 16, 32)
+
+notes = Console(stderr=True)
+
+
+def main(count: int) -> None:
+    fid(torch.eye(2), torch.eye(2))  # without the extra it fails, and better now than later
+    cifar10, network = data.cifar10(), Inception.load()
+    assert isinstance(cifar10.codec, Picture)
+    codec = cifar10.codec
+    if not 2 <= count <= len(cifar10.test):
+        raise ValueError(f"IMAGES must lie in [2, {len(cifar10.test)}], got {count}")
+
+    def images(split: Split) -> np.ndarray:
+        rows = split.spread(count).split(256)
+        return np.concatenate([codec.images(split[part]) for part in rows])
+
+    def seen(shown: np.ndarray, what: str) -> Tensor:
+        with counting(notes, f"features of {what}") as progress:
+            return features(network, shown, progress=progress, cache=feature_cache())
+
+    test = images(cifar10.test)
+    real = seen(test, "test images")
+    print(f"CIFAR-10, {count:,} images of each kind")
+    print(f"{'test to themselves':28}{fid(real, real):10.4f}", flush=True)
+    training = seen(images(cifar10.train), "training images")
+    print(f"{'training to test':28}{fid(training, real):10.4f}", flush=True)
+    for deviation in NOISE:
+        noise = np.random.default_rng(0).normal(scale=deviation, size=test.shape)
+        noisy = np.clip(np.rint(test + noise), 0, 255).astype(np.uint8)
+        distance = fid(seen(noisy, f"test images with noise of {deviation}"), real)
+        print(f"{f'test + noise of {deviation} to test':28}{distance:10.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
+    except ValueError as error:
+        sys.exit(str(error))

@@ -1,0 +1,43 @@
+"""Do samples of a class look like it? A classifier of real digits judges digits drawn by their label.
+
+python benchmarks/guidance.py [SAMPLES_A_CLASS]
+"""
+
+import sys
+
+import torch
+from sklearn.svm import SVC  # type: ignore[import-untyped]
+from torch import Tensor
+
+from dmb import data, recipes, train
+from dmb.data import Split
+from dmb.numerics import seeded
+
+GUIDANCE = (1.0, 1.5, 2.0, 3.0)
+
+
+def _labelled(split: Split) -> tuple[Tensor, Tensor]:
+    labels = split.labels(slice(None))
+    assert labels is not None
+    return split[:], labels
+
+
+def main(each: int) -> None:
+    digits = data.digits()
+    judge = SVC(gamma=0.002).fit(*_labelled(digits.train))
+    right = judge.score(*_labelled(digits.test))
+    print(f"the classifier agrees with {right:.1%} of the labels of {len(digits.test)} test digits")
+    recipe = recipes.override(recipes.digits(), ["classes=true"])
+    bridge = recipe.build(digits)
+    for report in train(bridge, digits, recipe.training):
+        if report.validation is not None:
+            print(f"step {report.step:5d}  {report.bits:.3f} bits a pixel on validation digits", flush=True)
+    label = torch.arange(digits.num_classes).repeat_interleave(each)
+    for guidance in GUIDANCE:
+        samples = bridge.sample(label=label, guidance=guidance, generator=seeded(0, "guidance"))
+        agreed = (judge.predict(samples.numpy()) == label.numpy()).mean()
+        print(f"guidance {guidance:3.1f}  {agreed:6.1%} of {len(label)} samples are what was asked for", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)

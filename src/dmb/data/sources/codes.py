@@ -1,0 +1,148 @@
+"""Images as codes of the VQ-VAE that was trained on them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Integer, UInt8
+
+from dmb.data.base import DataSet
+from dmb.data.codecs import Codec, Codes, ImageCodec, Picture
+from dmb.data.home import data_home
+from dmb.data.splits import Rows, Split
+from dmb.files import written_whole
+from dmb.pretrained import CONFIG
+
+FORMAT = 1  # of the cache
+
+_RUN = "run.json"
+_CHUNK = 1024  # images in memory at once
+_MOST_CODES = 1 << 16  # two bytes each are kept
+
+
+def codes(
+    folder: str | Path, *, codec: Codec | None = None, progress: Callable[[int, int], None] | None = None
+) -> DataSet:
+    """The images that a VQ-VAE was trained on, as its codes: in the same splits, with the same labels.
+
+    They are encoded once, and cached in the data folder under a digest of the images and of the VQ-VAE.
+
+    Args:
+        folder: the run of the VQ-VAE.
+        codec: a model's; if it is of codes, the VQ-VAE must be the one that made them.
+        progress: called with the number of images done, and of all; never, if all are cached.
+    """
+    folder = Path(folder).resolve()
+    own = Codes.of(folder)
+    if isinstance(codec, Codes):
+        codec.refuse_other(own)
+    if own.codes > _MOST_CODES:
+        raise ValueError(f"{folder} must have at most {_MOST_CODES:,} codes, got {own.codes:,}")
+    images = images_of(own)
+    splits = images.splits().values()
+    total, done = sum(map(len, splits)), 0
+
+    def advance(count: int) -> None:
+        if progress is not None:
+            progress(done + count, total)
+
+    rows = []
+    for split in splits:
+        labels = split.labels(slice(None))
+        tokens = _tokens(own, images, split, advance)
+        rows.append(Rows(tokens, own.codes, labels=None if labels is None else labels.numpy()))
+        done += len(split)
+    train, validation, test = rows
+    return DataSet(
+        name=folder.name,
+        source=str(folder),
+        codec=own,
+        train=train,
+        validation=validation,
+        test=test,
+        num_classes=images.num_classes,
+    )
+
+
+def images_of(codec: Codes) -> DataSet:
+    """The images that codes stand for, as they were before: in the same splits, in the same order."""
+    from dmb.data.loading import load  # which itself reads the runs of VQ-VAEs by this module
+
+    folder = Path(codec.vqvae)
+    file = folder / _RUN
+    if not file.is_file():
+        raise ValueError(f"{folder} must be the run of a VQ-VAE to be read as data, got one without {_RUN}")
+    try:
+        choice = json.loads(file.read_text(encoding="utf-8"))["recipe"]["data"]
+        source = choice["source"]
+        options = {name: choice[name] for name in ("length", "encoding", "levels") if name in choice}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} does not describe a run: {error}") from error
+    try:
+        data = load(source, **options)
+    except ValueError as error:
+        raise ValueError(f"the images of {folder} cannot be read: {error}") from error
+    found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
+    if found != codec.shape:
+        raise ValueError(f"{source} must hold images of shape {codec.shape}, which {folder} is for, got {found}")
+    return data
+
+
+def holds_vqvae(folder: Path) -> bool:
+    """Whether there is a VQ-VAE in a folder; a ValueError if it is the run of anything else, whose images are no data.
+
+    >>> holds_vqvae(Path("/"))
+    False
+    """
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        config = None
+    found = config.get("type") if isinstance(config, dict) else None
+    if found != "VQVAE" and (folder / _RUN).is_file():
+        got = "one that has no model yet" if config is None else f"one of a {found}"
+        raise ValueError(f"{folder} must be the run of a VQ-VAE to be read as data, got {got}")
+    return found == "VQVAE"
+
+
+def _tokens(own: Codes, data: DataSet, split: Split, advance: Callable[[int], None]) -> Integer[np.ndarray, "N d"]:
+    """The codes of a split, memory-mapped; `advance` is told how many images of it are done, if they have to be."""
+    path = data_home() / "codes" / f"{_digest(own, data, split)}.npy"
+    shape = (len(split), own.num_positions)
+    if not _is_whole(path, shape, own.codes):
+        path.parent.mkdir(exist_ok=True)
+        with written_whole(path) as part:
+            tokens = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype("<u2"), shape=shape)
+            done = 0
+            for images in _chunks(data, split):
+                tokens[done : done + len(images)] = own.encode(images)
+                done += len(images)
+                advance(done)
+            tokens.flush()
+            del tokens  # some systems do not move a file that is mapped
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _is_whole(path: Path, shape: tuple[int, int], codes: int) -> bool:
+    """Whether a file of the cache is there and can be used; a damaged one is made again."""
+    try:
+        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return False
+    return tokens.dtype == np.dtype("<u2") and tokens.shape == shape and int(tokens.max()) < codes
+
+
+def _digest(own: Codes, data: DataSet, split: Split) -> str:
+    """Of everything the tokens depend on."""
+    content = hashlib.sha256(f"codes {FORMAT} {own.digest} {own.shape} ".encode())
+    for images in _chunks(data, split):
+        content.update(images.tobytes())
+    return content.hexdigest()
+
+
+def _chunks(data: DataSet, split: Split) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+    assert isinstance(data.codec, ImageCodec)
+    for first in range(0, len(split), _CHUNK):
+        yield data.codec.images(split[first : first + _CHUNK])

@@ -1,0 +1,240 @@
+"""How good a model's images are: its samples against real ones, beside what a perfect model could reach."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from dmb.bridge import Bridge
+from dmb.data import Codes, DataSet, ImageCodec, Picture, Split, load
+from dmb.data.sources.codes import images_of
+from dmb.evaluation.images import feature_cache, features, fid, inception_score
+from dmb.evaluation.inception import Inception
+from dmb.numerics import seeded
+from dmb.samplers import default_sampler
+
+AT_ONCE = 64  # samples that are drawn together, as by `dmb sample`: a seed gives the same ones
+
+_READ = 256  # images that are held as int64 tokens
+_LEAST_SCORED = 100  # images, ten for each part of the Inception Score
+
+Advance = Callable[[int, int], None]
+Progress = Callable[[str], AbstractContextManager[Advance]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageQuality:
+    """The Fréchet Inception Distance of a model's samples to real images, and of training images to the same ones."""
+
+    split: str
+    """Where the real images are from."""
+    images: int
+    """How many there are of each kind: samples, real ones, training images."""
+    fid: float
+    floor: float
+    """Of training images once they have been tokens: what a perfect model would reach."""
+    real: float
+    """Of training images as they are: what would be left if the codec lost nothing."""
+    inception_score: float | None = None
+    inception_score_deviation: float | None = None
+    """Standard deviation over parts of the samples."""
+    sampler: str
+    steps: int
+    guidance: float
+    seed: int
+    num_features: int
+    """Of the network that looked at them."""
+
+    def __str__(self) -> str:
+        how = f"{self.sampler}, {self.steps} steps"
+        lines = [
+            f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({how})",
+            f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)",
+        ]
+        if self.inception_score is not None:
+            lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
+        if self.images <= self.num_features:
+            lines.append(
+                f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
+                "the figures say little; compare them with no others"
+            )
+        return "\n".join(lines)
+
+
+class RealImages:
+    """What samples are compared with: images of a split, spread evenly over it, and as many training images.
+
+    Whatever can be wrong with them, or with the network that is to look at them, is found here, before the work.
+
+    Args:
+        data: images, as the model's tokens.
+        split: `train`, `validation` or `test`: where the images to compare with are from.
+        images: how many of each; figures of different numbers cannot be compared.
+        weights: of the Inception network; see `Inception.load`.
+        score: whether the Inception Score is wanted, which takes weights with a classifier.
+    """
+
+    def __init__(
+        self,
+        data: DataSet,
+        split: str = "test",
+        *,
+        images: int = 10_000,
+        weights: Path | str | None = None,
+        score: bool = False,
+    ):
+        if split not in ("train", "validation", "test"):
+            raise ValueError(f"split must be train, validation or test, got {split!r}")
+        self.data, self.split, self.images, self.score = data, split, images, score
+        self.codec = _image_codec(data)
+        least, for_what = (_LEAST_SCORED, "the Inception Score") if score else (2, "FID")
+        if images < least:
+            raise ValueError(f"images must be at least {least} for {for_what}, got {images}")
+        for name in (split, "train"):
+            there = len(data.splits()[name])
+            if images > there:
+                raise ValueError(f"images must be at most {there}, all that {data.name} has in {name}, got {images}")
+        fid(torch.eye(2), torch.eye(2))  # without the extra `image` it fails, and better now than later
+        self.originals = originals(data)
+        self.network = Inception.load(weights)
+        if score and not self.network.has_classifier:
+            raise ValueError(
+                "the Inception Score needs weights with a classifier, got weights without: "
+                "give --weights FILE with full weights"
+            )
+
+    @property
+    def training_rows(self) -> Int[Tensor, " k"]:
+        """Which training images are looked at."""
+        return self.data.train.spread(self.images)
+
+    def reference(self) -> UInt8[np.ndarray, "k h w c"]:
+        """Images of the split, as they are."""
+        split = self.originals.splits()[self.split]
+        return _decoded(_image_codec(self.originals), split, split.spread(self.images))
+
+    def training(self) -> UInt8[np.ndarray, "k h w c"]:
+        """Training images, as they are."""
+        return _decoded(_image_codec(self.originals), self.originals.train, self.training_rows)
+
+    def reconstructed(self, advance: Advance | None = None) -> UInt8[np.ndarray, "k h w c"]:
+        """The same, once they have been tokens; `advance` is told how many are done, and of how many."""
+        return _decoded(self.codec, self.data.train, self.training_rows, advance)
+
+    def labels(self) -> Int[Tensor, " k"] | None:
+        """Classes of the training images, for the samples to have them as often."""
+        return self.data.train.labels(self.training_rows)
+
+
+def image_quality(
+    bridge: Bridge,
+    real: RealImages,
+    *,
+    steps: int = 64,
+    sampler: str | None = None,
+    guidance: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ImageQuality:
+    """Draw as many samples as there are real images, and compare.
+
+    What the network sees is kept in `feature_cache()`, so that real images are looked at but once, and an evaluation
+    that is interrupted has only its samples to draw again. A model that knows classes is asked for those of the
+    training images.
+
+    Args:
+        bridge: a model of the same tokens.
+        real: what to compare with.
+        steps: network calls a sample.
+        sampler: see `Bridge.sample`.
+        guidance: how strongly to follow the class; 1 is the model's own.
+        seed: of the samples.
+        progress: called with what is about to be done, gives a context, whose value is called with the number of images
+            done and of all.
+    """
+    shown = progress or (lambda what: nullcontext(lambda done, total: None))
+    network = real.network.to(bridge.device)
+
+    def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
+        with shown(f"features of {len(images):,} {what}") as advance:
+            return features(network, images, progress=advance, cache=feature_cache())
+
+    with shown("sampling") as advance:
+        samples = _samples(
+            bridge, real, advance, steps=steps, sampler=sampler, guidance=guidance,
+            generator=seeded(seed, "samples", device=bridge.device),
+        )  # fmt: skip
+    made = seen(samples, "samples")
+    wanted = seen(real.reference(), f"{real.split} images")
+    training = real.training()
+    best = fid(seen(training, "training images"), wanted)
+    with shown("training images through the codec") as advance:
+        reconstructed = real.reconstructed(advance)
+    lossless = np.array_equal(training, reconstructed)
+    score, deviation = inception_score(network.classified(made), seed=seed) if real.score else (None, None)
+    return ImageQuality(
+        split=real.split,
+        images=real.images,
+        fid=fid(made, wanted),
+        floor=best if lossless else fid(seen(reconstructed, "training images after the codec"), wanted),
+        real=best,
+        inception_score=score,
+        inception_score_deviation=deviation,
+        sampler=sampler or default_sampler(bridge),
+        steps=steps,
+        guidance=guidance,
+        seed=seed,
+        num_features=made.shape[1],
+    )
+
+
+def originals(data: DataSet) -> DataSet:
+    """The same images in the same order, as they were before they became codes, or pixels of fewer levels."""
+    codec = data.codec
+    if isinstance(codec, Codes):
+        return originals(images_of(codec))
+    if not isinstance(codec, Picture) or codec.levels == 256:
+        return data
+    if not data.source:
+        raise ValueError(f"{data.name} must have a source to read the images from again, got none")
+    return load(data.source, codec=Picture(codec.shape))
+
+
+def _image_codec(data: DataSet) -> ImageCodec:
+    if not isinstance(data.codec, ImageCodec):
+        raise ValueError(
+            f"data must be images for FID and Inception Score, got {data.name}: {type(data.codec).__name__}"
+        )
+    return data.codec
+
+
+def _decoded(
+    codec: ImageCodec, split: Split, rows: Int[Tensor, " k"], advance: Advance | None = None
+) -> UInt8[np.ndarray, "k h w c"]:
+    """Images by their numbers in a split, a part after the other: tokens take eight bytes for each of theirs."""
+    parts = []
+    for first in range(0, len(rows), _READ):
+        parts.append(codec.images(split[rows[first : first + _READ]]))
+        if advance is not None:
+            advance(first + len(parts[-1]), len(rows))
+    return np.concatenate(parts)
+
+
+def _samples(bridge: Bridge, real: RealImages, advance: Advance, **options: Any) -> UInt8[np.ndarray, "k h w c"]:
+    labels = real.labels() if bridge.network.num_classes else None
+    if bridge.network.num_classes and labels is None:
+        raise ValueError(f"data must have classes, as the model has, got {real.data.name} without")
+    parts = []
+    for first in range(0, real.images, AT_ONCE):
+        size = min(AT_ONCE, real.images - first)
+        label = None if labels is None else labels[first : first + size].to(bridge.device)
+        tokens = bridge.sample(size, label=label, **options)
+        parts.append(real.codec.images(tokens.cpu()))
+        advance(first + size, real.images)
+    return np.concatenate(parts)

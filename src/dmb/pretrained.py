@@ -1,0 +1,126 @@
+"""Saving a model to a folder and loading it, or from the Hugging Face Hub: a JSON description and tensors, no code."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from huggingface_hub import ModelHubMixin, hf_hub_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from dmb.files import written_whole
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+Model = TypeVar("Model", bound="Pretrained")
+_HUB = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+
+
+class Pretrained(nn.Module, ModelHubMixin):
+    """A module that a folder with `config.json` and `model.safetensors` describes completely."""
+
+    kind: ClassVar[str]
+    """What it is called in errors."""
+
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """What `described` needs to build such a model, as JSON."""
+
+    @classmethod
+    @abstractmethod
+    def described(cls: type[Model], config: dict[str, Any]) -> Model:
+        """A model of that description, its weights as they come; a KeyError, TypeError or ValueError if it is none."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the file of weights holds."""
+        return self.state_dict()
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take such weights, in the precision they were saved in; a RuntimeError or ValueError if they do not fit."""
+        own = self.state_dict()
+        for name, tensor in tensors.items():
+            if name not in own or tensor.dtype == own[name].dtype:
+                continue
+            if not (tensor.is_floating_point() and own[name].is_floating_point()):
+                raise ValueError(f"{name} is {tensor.dtype}")
+            _set_dtype(self, name, tensor.dtype)
+        self.load_state_dict(tensors)
+
+    def write(self, folder: Path) -> None:
+        """Write both files over the ones that are there; a kill at any moment leaves a model that can be loaded.
+
+        `save_pretrained` does more, such as a model card, but deletes the old description before it writes the new one.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_whole(folder / WEIGHTS) as part:
+            tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors().items()}
+            save_file(tensors, part, metadata={"format": "pt"})
+        with written_whole(folder / CONFIG) as part:
+            config = {"format": FORMAT, **self.description()}
+            part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        self.write(save_directory)
+
+    @classmethod
+    def from_pretrained(
+        cls: type[Model], pretrained_model_name_or_path: str | Path, *, map_location: str = "cpu", **options: Any
+    ) -> Model:
+        """A model from a folder, or from the Hugging Face Hub; in evaluation mode.
+
+        Args:
+            pretrained_model_name_or_path: a folder that `write` wrote to, or the name of a repository.
+            map_location: the device.
+            options: `revision`, `cache_dir`, `force_download`, `local_files_only` and `token`, for a repository.
+        """
+        for name in sorted(options.keys() - set(_HUB)):
+            raise ValueError(f"from_pretrained takes no option {name}")
+        folder = Path(pretrained_model_name_or_path)
+        if folder.is_dir():
+            config_path, weights_path = folder / CONFIG, folder / WEIGHTS
+            for path in (config_path, weights_path):
+                if not path.is_file():
+                    raise ValueError(f"{folder} is not a saved {cls.kind}: it has no {path.name}")
+        else:
+            repository = str(pretrained_model_name_or_path)
+            config_path, weights_path = (
+                Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
+            )
+        model = cls._read(config_path)
+        try:
+            tensors = load_file(weights_path, device=map_location)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
+        try:
+            model.take(tensors)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
+        return model.to(map_location).eval()
+
+    @classmethod
+    def _read(cls: type[Model], path: Path) -> Model:
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(config, dict):
+                raise ValueError("not a JSON object")
+            found = config.pop("format", None)
+            if found != FORMAT:
+                raise ValueError(f"it has format {found}, this version of dmb reads {FORMAT}")
+            return cls.described(config)
+        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
+
+
+def _set_dtype(model: nn.Module, name: str, dtype: torch.dtype) -> None:
+    """Give the tensor called `name` another precision, in place."""
+    path, _, leaf = name.rpartition(".")
+    module = model.get_submodule(path)
+    tensor = getattr(module, leaf)
+    if isinstance(tensor, nn.Parameter):
+        tensor.data = tensor.data.to(dtype)
+    else:
+        setattr(module, leaf, tensor.to(dtype))
