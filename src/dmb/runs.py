@@ -7,8 +7,8 @@ metrics.jsonl       one report a line; the same in TensorBoard's format under te
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
 samples/            of every evaluation, in the data's own format: a sample, or images and what a VQ-VAE makes of them
-evaluation.json     results of `dmb evaluate`, by split \\ of a bridge
-report.html         what `dmb report` makes of all this /
+evaluation.json     results of `dmb evaluate`, for a bridge
+report.html         what `dmb report` makes of all this
 """
 
 import json

@@ -299,7 +299,10 @@ def test_a_vqvae_is_trained_goes_on_and_says_that_it_is_no_bridge(tmp_path, caps
     capsys.readouterr()
     assert dmb_(*command, "--resume", "--set", "codes=16") == 2
     assert "autoencoder.codes cannot change in the middle of a run" in capsys.readouterr().err
-    for other in ("evaluate run", "sample run", "report run"):
+    assert dmb_("report", "run") == 0
+    assert (tmp_path / "run" / "report.html").is_file()
+    capsys.readouterr()
+    for other in ("evaluate run", "sample run"):
         assert dmb_(*other.split()) == 2
         *_, error = capsys.readouterr().err.splitlines()
         advice = "train a bridge on its codes with dmb train cifar10 --data run"

@@ -1,5 +1,6 @@
-"""The parts of a report that are numbers: results, the bound over time, marginals, the configuration."""
+"""The parts of a report that are numbers: headline, results, the bound over time, marginals, the configuration."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,24 @@ from dmb.reports.contents import Contents, finite
 from dmb.reports.figures import Curve, Group
 from dmb.reports.marginals import Distance, distance, frequencies
 from dmb.reports.markup import number, text, with_error
+from dmb.runs import Run
 
 MOST_BARS, MOST_GROUPS = 200, 12
 SPLITS = ("train", "validation", "test")
+
+
+def headline(contents: Contents) -> str:
+    """The figure of merit, beside what the marginals alone need."""
+    found = contents.headline()
+    if found is None:
+        return markup.paragraph("No bound has been computed yet.", "headline")
+    unigram = contents.unigram(found.split)
+    line = f"<b>{text(with_error(found.bits, found.stderr))}</b> bits a token on {text(found.split)} data"
+    if not unigram:
+        return markup.paragraph(line, "headline")
+    saving = 100 * (1 - found.bits / unigram)
+    compared = f"{abs(saving):.1f} % {'saved' if saving >= 0 else 'lost'}"
+    return markup.paragraph(f"{line}; marginals alone need {text(number(unigram))}: {compared}", "headline")
 
 
 def results(contents: Contents) -> str:
@@ -48,11 +64,11 @@ def over_time(contents: Contents) -> str:
     for record in contents.metrics:
         starts.setdefault(record.get("cycle"), float(record.get("step", 0)))
     drawn = figures.bound(
-        score=_curve(score, "score_bits"),
-        validation=_curve(validation, "bits"),
-        stderr=_curve(validation, "stderr").value,
-        prior=_curve([record for record in contents.metrics if record.get("phase") != "validation"], "prior_bits"),
-        validation_prior=_curve(validation, "prior_bits"),
+        score=curve(score, "score_bits"),
+        validation=curve(validation, "bits"),
+        stderr=curve(validation, "stderr").value,
+        prior=curve([record for record in contents.metrics if record.get("phase") != "validation"], "prior_bits"),
+        validation_prior=curve(validation, "prior_bits"),
         cycles=sorted(starts.values()),
         unigram=contents.unigram("validation"),
     )
@@ -96,17 +112,34 @@ def marginals(contents: Contents) -> str:
 def configuration(contents: Contents) -> str:
     """Every setting."""
     bridge = contents.bridge
-    rows = [
-        ("dmb", str(contents.run.about["version"])),
-        ("recipe", contents.run.recipe.name),
-        ("network", f"{type(bridge.network).__name__}, {_size(bridge.network):,} parameters"),
-        ("process", f"{type(bridge.process).__name__}, {_size(bridge.process):,} parameters"),
+    model = [
+        ("network", sized(bridge.network)),
+        ("process", sized(bridge.process)),
         ("positions × states", f"{bridge.num_positions:,} × {bridge.num_states:,}"),
     ]
-    rows += [
-        (name, "none" if value is None else str(value)) for name, value in settings_of(contents.run.recipe).items()
-    ]
-    return markup.table(["setting", "value"], rows, "settings")
+    return settings_table(contents.run, model)
+
+
+def settings_table(run: Run, model: Sequence[tuple[str, str]]) -> str:
+    """What was run: the version, a few words on the model, and every setting."""
+    settings = [(name, "none" if value is None else str(value)) for name, value in settings_of(run.recipe).items()]
+    about = [("dmb", str(run.about["version"])), ("recipe", run.recipe.name)]
+    return markup.table(["setting", "value"], [*about, *model, *settings], "settings")
+
+
+def sized(module: Any) -> str:
+    """What a module is, and how large."""
+    return f"{type(module).__name__}, {sum(parameter.numel() for parameter in module.parameters()):,} parameters"
+
+
+def curve(records: list[dict[str, Any]], name: str) -> Curve:
+    """A figure of the metrics over steps, nan where there is none."""
+
+    def column(key: str) -> np.ndarray:
+        found = (finite(record.get(key)) for record in records)
+        return np.array([np.nan if value is None else value for value in found], dtype=float)
+
+    return Curve(column("step"), column(name))
 
 
 def _with_step(split: str, result: dict[str, Any], contents: Contents) -> str:
@@ -150,14 +183,6 @@ def _distances(result: dict[str, Any]) -> list[str]:
     return [*figures, how, "–" if images is None else f"{images:,}"]
 
 
-def _curve(records: list[dict[str, Any]], name: str) -> Curve:
-    def column(key: str) -> np.ndarray:
-        found = (finite(record.get(key)) for record in records)
-        return np.array([np.nan if value is None else value for value in found], dtype=float)
-
-    return Curve(column("step"), column(name))
-
-
 def _groups(contents: Contents, mu: np.ndarray, seen: np.ndarray) -> list[Group]:
     """The states that each position has, with their names."""
     legal = contents.bridge.process.legal.expand(len(mu), -1)[:, : mu.shape[1]].cpu().numpy()
@@ -177,7 +202,3 @@ def _sentence(contents: Contents, found: Distance, count: int, how: str) -> str:
         f"<b>{number(found.value)}</b>; as many independent draws from the data’s marginals would show "
         f"{number(found.floor)} ± {found.spread:.4f}."
     )
-
-
-def _size(module: Any) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

@@ -2,27 +2,57 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from dmb.display import duration
 from dmb.files import written_whole
-from dmb.reports import markup
-from dmb.reports.contents import Contents, finite, gather
+from dmb.recipes import VQRecipe
+from dmb.reports import autoencoder, markup, numbers
+from dmb.reports.contents import finite, gather
 from dmb.reports.examples import sample_sheet, trajectories
 from dmb.reports.learned import learned_rates
-from dmb.reports.markup import Section, number, text, with_error
-from dmb.reports.numbers import configuration, marginals, over_time, results
+from dmb.reports.markup import Section, text
 from dmb.runs import Run
 
 Progress = Callable[[int, int], None]
 
-PARTS: tuple[tuple[str, str, Callable[[Contents], str]], ...] = (
-    ("results", "Results", results),
-    ("bound", "Bound over time", over_time),
-    ("rates", "Forward process and learned rates", learned_rates),
-    ("trajectories", "Forward and reverse trajectories", trajectories),
-    ("samples", "Samples", sample_sheet),
-    ("marginals", "Marginals of data and samples", marginals),
-    ("configuration", "Configuration", configuration),
+
+class Kind(NamedTuple):
+    """What the report of a kind of run is made of."""
+
+    gather: Callable[[Run, int, Callable[[int], None]], Any]
+    """All that the parts draw from: of a run, with the seed of samples; called with the number of steps done."""
+    steps: int
+    """How many steps that takes."""
+    headline: Callable[[Any], str]
+    parts: tuple[tuple[str, str, Callable[[Any], str]], ...]
+
+
+BRIDGE = Kind(
+    lambda run, seed, advance: gather(run, seed),
+    1,
+    numbers.headline,
+    (
+        ("results", "Results", numbers.results),
+        ("bound", "Bound over time", numbers.over_time),
+        ("rates", "Forward process and learned rates", learned_rates),
+        ("trajectories", "Forward and reverse trajectories", trajectories),
+        ("samples", "Samples", sample_sheet),
+        ("marginals", "Marginals of data and samples", numbers.marginals),
+        ("configuration", "Configuration", numbers.configuration),
+    ),
+)
+AUTOENCODER = Kind(
+    lambda run, seed, advance: autoencoder.gather(run, advance),
+    autoencoder.STEPS,
+    autoencoder.headline,
+    (
+        ("results", "Results", autoencoder.results),
+        ("learning", "Learning curves", autoencoder.over_time),
+        ("reconstructions", "Reconstructions", autoencoder.reconstructions),
+        ("codebook", "Use of the codes", autoencoder.codebook),
+        ("configuration", "Configuration", autoencoder.configuration),
+    ),
 )
 
 
@@ -30,22 +60,28 @@ def write_report(run: Run, *, seed: int = 0, progress: Progress | None = None) -
     """Write `report.html` into the run's folder, whole or not at all.
 
     Args:
-        run: a run that has a model; evaluations are shown if there are any.
+        run: a run that has a model, of either kind; evaluations are shown if there are any.
         seed: of the samples.
-        progress: called with the number of parts done, and of all there are.
+        progress: called with the number of steps done, and of all there are.
     """
-    advance = progress or (lambda done, total: None)
-    advance(0, len(PARTS) + 1)
-    contents = gather(run, seed)
+    kind = AUTOENCODER if isinstance(run.recipe, VQRecipe) else BRIDGE
+    total = kind.steps + len(kind.parts)
+
+    def advance(done: int) -> None:
+        if progress is not None:
+            progress(done, total)
+
+    advance(0)
+    contents = kind.gather(run, seed, advance)
     sections = []
-    for done, (anchor, title, part) in enumerate(PARTS, 1):
-        advance(done, len(PARTS) + 1)
+    for done, (anchor, title, part) in enumerate(kind.parts, kind.steps):
+        advance(done)
         sections.append(Section(anchor, title, part(contents)))
-    page = markup.document(_title(run), _head(contents), sections)
+    page = markup.document(_title(run), _head(run, kind.headline(contents)), sections)
     path = run.path / "report.html"
     with written_whole(path) as file:
         file.write_text(page, encoding="utf-8")
-    advance(len(PARTS) + 1, len(PARTS) + 1)
+    advance(total)
     return path
 
 
@@ -55,28 +91,14 @@ def _title(run: Run) -> str:
     return source if run.recipe.name == source else f"{run.recipe.name}: {source}"
 
 
-def _head(contents: Contents) -> str:
-    run, last = contents.run, contents.metrics[-1] if contents.metrics else {}
+def _head(run: Run, headline: str) -> str:
+    metrics = run.metrics()
+    last = metrics[-1] if metrics else {}
     title = f"<h1>{text(_title(run))}</h1>"
     facts = [f"begun {run.about['created']}"]
-    if "step" in last:
-        facts.append(f"{last['step']:,} steps")
-    if "tokens" in last:
-        facts.append(f"{last['tokens']:,} tokens")
+    for unit, name in (("step", "steps"), ("tokens", "tokens"), ("images", "images")):
+        if unit in last:
+            facts.append(f"{last[unit]:,} {name}")
     if finite(last.get("seconds")) is not None:
         facts.append(f"{duration(last['seconds'])} of training")
-    return "\n".join([title, _headline(contents), markup.paragraph(text(" · ".join(facts)), "facts")])
-
-
-def _headline(contents: Contents) -> str:
-    """The figure of merit, beside what the marginals alone need."""
-    found = contents.headline()
-    if found is None:
-        return markup.paragraph("No bound has been computed yet.", "headline")
-    unigram = contents.unigram(found.split)
-    line = f"<b>{text(with_error(found.bits, found.stderr))}</b> bits a token on {text(found.split)} data"
-    if not unigram:
-        return markup.paragraph(line, "headline")
-    saving = 100 * (1 - found.bits / unigram)
-    compared = f"{abs(saving):.1f} % {'saved' if saving >= 0 else 'lost'}"
-    return markup.paragraph(f"{line}; marginals alone need {text(number(unigram))}: {compared}", "headline")
+    return "\n".join([title, headline, markup.paragraph(text(" · ".join(facts)), "facts")])

@@ -65,23 +65,40 @@ def strips(pictures: Float[np.ndarray, "r c h w 3"], times: list[float]) -> Figu
 
 
 @styled
-def sheet(data: Float[np.ndarray, "a h w 3"], samples: Float[np.ndarray, "b h w 3"]) -> Figure:
-    """As many examples of the data, left, as samples, right."""
+def sheet(
+    left: Float[np.ndarray, "a h w 3"],
+    right: Float[np.ndarray, "b h w 3"],
+    titles: tuple[str, str] = ("validation data", "samples"),
+) -> Figure:
+    """Two squares of pictures side by side."""
     figure = Figure(figsize=(WIDTH, WIDTH / 2 + 0.2), layout="constrained")
-    for axes, pictures, title in zip(
-        figure.subplots(1, 2), (data, samples), ("validation data", "samples"), strict=True
-    ):
-        count, height, width, _ = pictures.shape
-        across = math.ceil(math.sqrt(count))
-        down = math.ceil(count / across)
-        gap = max(1, width // 12)
-        tiled = _canvas(down * (height + gap) - gap, across * (width + gap) - gap)
-        for index, picture in enumerate(pictures):
-            _place(tiled, picture, index // across * (height + gap), index % across * (width + gap))
-        _show(axes, tiled)
+    for axes, pictures, title in zip(figure.subplots(1, 2), (left, right), titles, strict=True):
+        _show(axes, _tiled(pictures, math.ceil(math.sqrt(len(pictures)))))
         axes.set_xticks([])
         axes.set_title(title, loc="center")
     return figure
+
+
+@styled
+def tiles(pictures: Float[np.ndarray, "k h w 3"], across: int = 16) -> Figure:
+    """Small pictures in rows of `across`, each as large as if the rows were full."""
+    columns = min(len(pictures), across)
+    tiled = _tiled(pictures, columns)
+    width = WIDTH * columns / across
+    figure = Figure(figsize=(width, width * tiled.shape[0] / tiled.shape[1]), layout="constrained")
+    axes = figure.subplots()
+    _show(axes, tiled)
+    axes.set_xticks([])
+    return figure
+
+
+def _tiled(pictures: Float[np.ndarray, "k h w 3"], across: int) -> Float[np.ndarray, "y x 4"]:
+    count, height, width, _ = pictures.shape
+    gap = max(1, width // 12)
+    tiled = _canvas(math.ceil(count / across) * (height + gap) - gap, across * (width + gap) - gap)
+    for index, picture in enumerate(pictures):
+        _place(tiled, picture, index // across * (height + gap), index % across * (width + gap))
+    return tiled
 
 
 def _canvas(height: int, width: int) -> Float[np.ndarray, "h w 4"]:
