@@ -17,7 +17,7 @@ run: $(READY)  ## train, evaluate, sample and report on scikit-learn's digits; w
 	$(BIN)/dmb quickstart
 
 test: $(READY)  ## all tests, doctests and documentation snippets
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 lint: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .

@@ -11,9 +11,8 @@ def bridge_rates(alpha, rank):
     n = len(rank)
     Q = np.zeros((n, n), dtype=alpha.dtype)
     for x in range(n):
-        for y in range(n):
-            if rank[y] > rank[x]:
-                Q[x, y] = alpha[rank[y] - 1]
+        higher = rank > rank[x]
+        Q[x, higher] = alpha[rank[higher] - 1]
         Q[x, x] = -Q[x].sum()
     return Q
 

@@ -232,6 +232,7 @@ def test_the_scaled_score_head_divides_by_the_known_chance_of_arrival():
         torch.testing.assert_close(log_score[0, i], outputs[0, i] - kernel[i, lowest, token].log())
 
 
+@pytest.mark.usefixtures("no_type_checks")
 def test_trained_on_a_small_distribution_the_bound_approaches_the_entropy():
     mu = toys.distribution(3, 3, seed=1)
     process = dmb.BridgeProcess.from_marginals(torch.stack([mu.sum(1), mu.sum(0)]).float(), init="uniform")

@@ -10,6 +10,7 @@ from dmb.training import engine
 LENGTH = 8
 
 
+@pytest.mark.usefixtures("no_type_checks")
 @pytest.mark.parametrize(
     ("options", "objective"),
     [({"order": "descending"}, "prior"), ({"mask": True, "floor": 0.0}, "prior"), ({"init": "uniform"}, "joint")],

@@ -15,6 +15,8 @@ from dmb.processes.bridge import BridgeProcess
 from dmb.processes.dense import rate_exponential
 from dmb.processes.rates import accessibility as accessibility
 
+_ROWS = 1 << 16  # pairs of sequences, each at one time, that are looked at together
+
 
 def rate_matrix(alpha: Float[Tensor, " k"]) -> Float[Tensor, "n n"]:
     """`H(α)` (Eq. 3): the rate into state `k` from every lower state is `alpha[k-1]`.
@@ -131,20 +133,27 @@ def exact_bound(
     prior = (marginals * process.prior_kl_table(p_T)).sum().item()
 
     sequences = all_sequences(process.num_states, process.num_positions)
-    visited = mu.flatten() > 0
-    x_0, weight_0 = sequences[visited], mu.flatten()[visited]
+    visited = (mu.flatten() > 0).nonzero().squeeze(-1)
+    pairs = torch.cartesian_prod(visited, torch.arange(len(sequences)))
+    # the sequence with y at position i in the place of each
+    digits = process.num_states ** torch.arange(process.num_positions).flip(0)
+    others = torch.arange(process.num_states) - sequences[..., None]
+    changed = torch.arange(len(sequences))[:, None, None] + digits[:, None] * others
     z = torch.linspace(-3.4, 3.4, nodes, dtype=torch.float64)
     times = torch.sigmoid(math.pi * z.sinh())
     weights = math.pi * z.cosh() * times * torch.sigmoid(-math.pi * z.sinh()) * (z[1] - z[0])
     score = 0.0
-    for t, weight in zip(times.tolist(), weights.tolist(), strict=True):
-        pairs = torch.cartesian_prod(torch.arange(len(x_0)), torch.arange(len(sequences)))
-        start, end = x_0[pairs[:, 0]], sequences[pairs[:, 1]]
-        chance = weight_0[pairs[:, 0]] * process.log_prob(end, start, t).sum(-1).exp()
+    for some in torch.arange(nodes).split(max(1, _ROWS // len(pairs))):
+        t, (start, end) = times[some].repeat_interleave(len(pairs)), pairs.repeat(len(some), 1).T
+        chance = mu.flatten()[start] * process.log_prob(sequences[end], sequences[start], t).sum(-1).exp()
+        log_joint = chance.view(len(some), len(visited), -1).sum(1).log()
         possible = chance > 0
-        start, end, chance = start[possible], end[possible], chance[possible]
-        integrand = process.score_entropy(optimal_log_score(mu, process, end, t), end, start, t).sum(-1)
-        score += weight * (chance * integrand).sum().item()
+        row = torch.arange(len(some)).repeat_interleave(len(pairs))[possible]
+        t, start, end = t[possible], start[possible], end[possible]
+        log_score = log_joint[row[:, None, None], changed[end]] - log_joint[row, end][:, None, None]
+        log_score = torch.where(process.rates_into(sequences[end], t) > 0, log_score, -torch.inf)
+        integrand = process.score_entropy(log_score, sequences[end], sequences[start], t).sum(-1)
+        score += (weights[some][row] * chance[possible] * integrand).sum().item()
     return ExactBound(score, prior)
 
 

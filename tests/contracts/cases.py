@@ -1,7 +1,9 @@
 """The processes that the contract is checked on, each beside its dense generators built by loops."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import mpmath
 import numpy as np
@@ -18,8 +20,14 @@ class Case:
     build: Callable[[], dmb.ForwardProcess]  # float64
     states: tuple[int, ...] | None = None  # how many states each position has, if not all have as many
 
+    @cached_property
+    def built(self) -> dmb.ForwardProcess:
+        """One to look at; tests that do more take a `process` of their own."""
+        return self.build()
+
     def process(self, dtype=torch.float64):
-        return self.build().to(dtype)
+        process = copy.deepcopy(self.built)
+        return process if dtype == torch.float64 else process.to(dtype)
 
     @mpmath.workdps(50)
     def integrated(self, begin: float, end: float) -> np.ndarray:
@@ -33,7 +41,7 @@ class Case:
 
     def _dense(self, measure: Callable) -> np.ndarray:
         """From the parameters that the process shows; `measure` is taken of how intensities grow with clock time."""
-        process = self.build()
+        process = self.built
         n, positions = process.num_states, range(process.num_positions)
 
         def rows(parameter):
@@ -57,7 +65,7 @@ class Case:
         return Q.astype(object) * measure(oracles.steady)
 
     def legal(self) -> np.ndarray:
-        process = self.build()
+        process = self.built
         legal = np.ones((process.num_positions, process.num_states), bool)
         for i, count in enumerate(self.states or ()):
             legal[i, count:] = False

@@ -1,5 +1,7 @@
 """One suite that every forward process passes, against dense matrices built by loops and exponentiated by scipy."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -26,10 +28,28 @@ def clock(process, t):
     return time.sigma_bar.item(), time.sigma.item()
 
 
-def dense_kernels(case, t, start=0.0):
+@cache
+def integrated(case, t, start=0.0):
     process = case.process()
-    integrated = case.integrated(clock(process, start)[0], clock(process, t)[0])
-    return np.stack([oracles.transition(each) for each in integrated])
+    return shared(case.integrated(clock(process, start)[0], clock(process, t)[0]))
+
+
+@cache
+def dense_kernels(case, t, start=0.0):
+    return shared(np.stack([oracles.transition(each) for each in integrated(case, t, start)]))
+
+
+@cache
+def dense_rates(case, t):
+    """`Q` per unit of `t`."""
+    u, sigma = clock(case.process(), t)
+    return shared(sigma * case.generator(u))
+
+
+def shared(array):
+    """Many tests compare with it, and none may write to it."""
+    array.setflags(write=False)
+    return array
 
 
 def legal_rows(case, matrices):
@@ -48,10 +68,8 @@ def test_transition_rows_equal_the_dense_matrix_exponential(case, t, dtype):
 @every_time
 @every_case
 def test_even_the_smallest_transitions_have_nine_right_digits(case, t):
-    process = case.process()
-    rows = legal_rows(case, process.to_dense(t).detach().numpy())
-    integrated = case.integrated(0.0, clock(process, t)[0])
-    exact = legal_rows(case, np.stack([oracles.transition_to_50_digits(each) for each in integrated]))
+    rows = legal_rows(case, case.process().to_dense(t).detach().numpy())
+    exact = legal_rows(case, np.stack([oracles.transition_to_50_digits(each) for each in integrated(case, t)]))
     kept = exact > 1e-290
     np.testing.assert_allclose(rows[kept], exact[kept], rtol=1e-9)
 
@@ -96,8 +114,7 @@ def test_entries_and_columns_are_those_of_the_dense_matrix(case, t, dtype):
 def test_rates_into_a_state_are_a_column_of_the_dense_matrix(case, t, dtype):
     process = case.process(dtype)
     _, x_t = case.pairs()
-    u, sigma = clock(case.process(), t)
-    expected = sigma * case.generator(u).transpose(0, 2, 1)[np.arange(process.num_positions), x_t]
+    expected = dense_rates(case, t).transpose(0, 2, 1)[np.arange(process.num_positions), x_t]
     np.put_along_axis(expected, x_t[..., None].numpy(), 0.0, axis=-1)
     tiny = torch.finfo(dtype).tiny  # what the dtype cannot hold is 0
     np.testing.assert_allclose(process.rates_into(x_t, t).detach(), expected * case.legal(), rtol=1e-5, atol=tiny)
@@ -190,12 +207,11 @@ def test_the_true_posterior_implies_the_true_score(case, t):
 @every_case
 def test_score_entropy_equals_a_loop_over_states(case, t):
     process = case.process()
-    u, sigma = clock(process, t)
     x_0, x_t = case.pairs()
     log_score = torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
     kernels = dense_kernels(case, t)
     values = process.score_entropy(log_score, x_t, x_0, t).detach()
-    Q = sigma * case.generator(u) * case.legal()[:, :, None]
+    Q = dense_rates(case, t) * case.legal()[:, :, None]
     for row, i in np.ndindex(*x_t.shape):
         if kernels[i, x_0[row, i], x_t[row, i]] < 1e-9:
             continue

@@ -86,10 +86,11 @@ def exact_law(bridge, mu, probabilities, steps):
     process, n, d = bridge.process, bridge.num_states, bridge.num_positions
     states = theory.all_sequences(n, d)
     law = torch.stack([process.p_T[i][states[:, i]] for i in range(d)]).prod(0).detach()
-    times = time_grid(process, steps).tolist()
-    with torch.no_grad():
-        for t, s in pairwise(times):
-            p = probabilities(process, bridge.log_score(states, t), states, t, s)
+    times = time_grid(process, steps)
+    with torch.no_grad():  # scores of all steps at once
+        scores = bridge.log_score(states.repeat(steps, 1), times[:-1].repeat_interleave(len(states)))
+        for (t, s), score in zip(pairwise(times.tolist()), scores.split(len(states)), strict=True):
+            p = probabilities(process, score, states, t, s)
             p = p / p.sum(-1, keepdim=True)
             kernel = torch.stack([p[:, i][:, states[:, i]] for i in range(d)]).prod(0)
             law = law @ kernel

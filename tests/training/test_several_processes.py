@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from commands import dmb_
 from dmb.runs import Run
 from dmb.training.checkpoint import Checkpoints
 
@@ -20,11 +21,25 @@ SETTINGS = ["cycles=2", "score_steps=8", "matrix_steps=3", "evaluate_every=8", "
             "width=16", "blocks=1", "dropout=0", "chains=8", "chain_steps=2", "evaluate_sequences=16"]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMB_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+def command(out, *options, settings):
+    return ["train", "digits", "--out", out, "--accelerator", "cpu", *options, "--set", *settings]
+
+
+def here(out, *options, settings=SETTINGS):
+    """What a process does by itself is the same in this one, which has torch loaded already."""
+    assert dmb_(*command(out, *options, settings=settings)) == 0
+
+
 def start(tmp_path, out, *options, settings=SETTINGS):
-    command = [sys.executable, "-m", "dmb", "train", "digits", "--out", out, "--accelerator", "cpu", *options, "--set"]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "DMB_DATA": str(tmp_path)}
     return subprocess.Popen(
-        [*command, *settings],
+        [sys.executable, "-m", "dmb", *command(out, *options, settings=settings)],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -49,19 +64,19 @@ def losses(path):
     ids=["ddp, rates learned on the bound", "fsdp"],
 )
 def test_two_processes_learn_what_one_does(tmp_path, strategy, objective):
-    finish(start(tmp_path, "one", settings=[*SETTINGS, *objective]))
+    here("one", settings=[*SETTINGS, *objective])
     alone = losses(tmp_path / "one")
     finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy, settings=[*SETTINGS, *objective]))
     assert len(alone) == 16
     assert losses(tmp_path / "two") == pytest.approx(alone, abs=1e-5)
     # and one process can go on where two have stopped
-    finish(start(tmp_path, "two", "--resume", settings=["cycles=3"]))
+    here("two", "--resume", settings=["cycles=3"])
     assert len(losses(tmp_path / "two")) == 24
 
 
 def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     settings = [*SETTINGS, "cycles=3", "score_steps=60", "evaluate_every=10", "dropout=0.2", "infill=0.2", "tied=true"]
-    finish(start(tmp_path, "straight", settings=settings))
+    here("straight", settings=settings)
     chance = random.Random(0)
     for _ in range(3):
         process = start(tmp_path, "broken", "--resume", settings=settings)
@@ -80,7 +95,7 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
 
 
 def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
-    finish(start(tmp_path, "run"))
+    here("run")
     with Run.open(tmp_path / "run").locked():
         process = start(tmp_path, "run", "--resume", "--devices", "2", settings=["cycles=3"])
         output, _ = process.communicate(timeout=120)

@@ -21,11 +21,15 @@ QUICK = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def data():
+def made():
     # the second token repeats the first, the third is the sum of both modulo 4
     first = np.random.default_rng(0).choice(4, size=400, p=[0.4, 0.3, 0.2, 0.1])
     return dmb.data.array(np.stack([first, first, (2 * first) % 4], axis=1).astype(np.uint8), num_states=4)
+
+
+@pytest.fixture
+def data():
+    return made()
 
 
 def make(data, *, head="mean", dropout=0.1, seed=0, **options):
@@ -60,19 +64,26 @@ class StopAfter:
 # -- interruption -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("head", ["mean", "score"])
+@pytest.fixture(scope="module", params=["mean", "score"])
+def straight(request, tmp_path_factory):
+    """A run that nothing stopped, to compare with: its head, options, folder, weights and reports."""
+    head, options, folder = request.param, {"infill": 0.3}, tmp_path_factory.mktemp("straight")
+    bridge = make(made(), head=head)
+    reports = run(bridge, made(), folder=folder, **options)
+    return head, options, folder, weights(bridge), reports
+
+
+@pytest.mark.usefixtures("no_type_checks")  # all but the reference, which makes the same steps
 @pytest.mark.parametrize("steps", [1, 2, 7, 8, 15, 16, 20, 29])
-def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, head, steps):
-    options = {"infill": 0.3}
-    straight = make(data, head=head)
-    reports = run(straight, data, folder=tmp_path / "straight", **options)
+def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, straight, steps):
+    head, options, folder, expected, reports = straight
     broken = make(data, head=head)
     before = run(broken, data, folder=tmp_path / "broken", stop=StopAfter(steps), **options)
     assert len(before) < len(reports)
     again = make(data, head=head, seed=99)  # nothing of a fresh start may matter
     after = run(again, data, folder=tmp_path / "broken", resume=True, **options)
-    assert same(weights(again), weights(straight))
-    last = [Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("straight", "broken")]
+    assert same(weights(again), expected)
+    last = [Checkpoints(path / "checkpoints").newest() for path in (folder, tmp_path / "broken")]
     assert same(last[0].tensors, last[1].tensors)
     assert [r.index for r in after] == list(range(len(before), len(reports)))
     assert [(r.phase, r.step, r.score_bits) for r in before + after] == [
@@ -147,6 +158,7 @@ def test_accumulated_parts_learn_what_the_whole_batch_does(data):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
+@pytest.mark.usefixtures("no_type_checks")
 def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
     bridge = make(data, dropout=0.0)
     run(bridge, data, score_steps=300, learning_rate=1e-2, evaluate_every=100, evaluate_sequences=400, batch_size=64)
@@ -169,6 +181,7 @@ def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
     assert all(torch.equal(before[name], p) for name, p in learner.network.named_parameters())
 
 
+@pytest.mark.usefixtures("no_type_checks")
 def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
     bridge = make(data, dropout=0.0)
     settings = Settings(score_steps=250, batch_size=16, learning_rate=1e-12, weight_decay=0.0)
@@ -192,6 +205,7 @@ def test_score_learning_leaves_the_rates_alone(data):
     assert learner.process.raw_alpha.grad is None
 
 
+@pytest.mark.usefixtures("no_type_checks")
 def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
     options = {
         "score_steps": 300,

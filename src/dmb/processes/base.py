@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -77,12 +78,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ForwardProcess":
         """Move and cast like any module, but never below float32: transition probabilities need the digits."""
-
-        def careful(tensor: Tensor) -> Tensor:
-            moved = fn(tensor)
-            return tensor.to(moved.device) if moved.is_floating_point() and moved.dtype.itemsize < 4 else moved
-
-        return super()._apply(careful, recurse)
+        return super()._apply(partial(_carefully, fn), recurse)
 
     def set_marginals(self, p_0: Float[Tensor, "h n"]) -> None:
         """Replace the estimate of the data's marginals, a row a position or one for all (Algorithm 1, line 14)."""
@@ -284,6 +280,9 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         times = checks.times(name, t, batch, self.device)
         if not isinstance(self.schedule, Canonical):
             return self.schedule(times, self.exits)
+        if batch > 1 and (isinstance(t, float) or t.ndim == 0):  # one time has one answer, for however many rows
+            clock = self._clock(times[:1], 1, name)
+            return ClockTime(clock.sigma_bar.expand(batch), clock.sigma.expand(batch))
         # solved for by iteration, and a step of learning asks for the same times a dozen times over: the last two
         # answers are kept, together with all that they depend on
         asked = [times, *(tensor.detach() for tensor in self.state_dict().values())]
@@ -314,6 +313,11 @@ def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> E
     """The exits of a process that leaves each state at a constant rate of clock time."""
     rates = rates.double()
     return Exits(elapsed[:, None, None] * rates, rates[None])
+
+
+def _carefully(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    moved = fn(tensor)
+    return tensor.to(moved.device) if moved.is_floating_point() and moved.dtype.itemsize < 4 else moved
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

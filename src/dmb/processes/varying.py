@@ -84,15 +84,23 @@ class VaryingBridgeProcess(BridgeProcess):
     def _when(
         self, rank: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b d"]:
-        """By bisection: intensities rise with time."""
+        """By Newton's method in logarithms, where clocks are nearly straight, and by bisection where its steps grow."""
         weights = self._weights().detach().double()
         mixture = torch.stack([numerics.pick(each[None], rank) for each in weights.unbind(1)], dim=-1)
-        low, high = torch.zeros_like(intensity), latest.expand_as(intensity)
-        for _ in range(60):
-            middle = (low + high) / 2
-            early = (profiles(middle)[0] * mixture).sum(-1) < intensity
-            low, high = torch.where(early, middle, low), torch.where(early, high, middle)
-        return high
+        rang, high = intensity > 0, latest.expand_as(intensity)
+        low = torch.where(rang, intensity / mixture.sum(-1), high)  # no profile is ahead of the steady one
+        u, step, rounding = high, torch.full_like(high, torch.inf), 64 * torch.finfo(high.dtype).eps
+        for _ in range(100):
+            reached, speed = ((each * mixture).sum(-1) for each in profiles(u))
+            early = reached < intensity
+            low, high = torch.where(early, u, low), torch.where(early, high, u)
+            newton = u * (intensity / reached) ** (reached / (u * speed))
+            trusted = (low <= newton) & (newton <= high) & ((newton / u).log().abs() <= (step / 2).clamp(min=rounding))
+            u, before = torch.where(trusted, newton, (low * high).sqrt()), u
+            step = (u / before).log().abs()
+            if (step <= rounding)[rang].all():
+                break
+        return torch.where(rang, u, 0.0)
 
     @torch.no_grad()
     def _run_out_by(self, alpha: Float[Tensor, "g k"]) -> None:
