@@ -75,8 +75,8 @@ def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
     """`values[..., i, index[i, j]]`; the axis of positions may be 1 on either side."""
     if len(index) == 1:
         return values[..., index[0]]
-    shape = torch.broadcast_shapes(values.shape, index.shape)
-    return values.expand(shape).gather(-1, index.expand(shape))
+    values, index = torch.broadcast_tensors(values, index)
+    return values.gather(-1, index)
 
 
 def times_log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
