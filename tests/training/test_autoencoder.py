@@ -16,6 +16,7 @@ from dmb.training import AutoencoderSettings, engine, train_autoencoder
 from dmb.training.autoencoder.learner import Learner
 from dmb.training.checkpoint import Checkpoints
 from dmb.vqvae import VQVAE, perplexity, psnr
+from stopping import StopAfter, same
 
 SOURCE = Path(__file__).parents[2] / "src"
 QUICK = {"steps": 12, "batch_size": 8, "warmup": 3, "log_every": 3, "evaluate_every": 5, "evaluate_images": 20}
@@ -49,19 +50,6 @@ def train(vqvae, data, folder=None, resume=False, stop=None, **options):
 
 def images(data, split):
     return torch.from_numpy(data.codec.images(split[:]))
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-class StopAfter:
-    def __init__(self, count):
-        self.left = count
-
-    def __call__(self):
-        self.left -= 1
-        return self.left == 0
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5, 8])
@@ -230,7 +218,8 @@ def test_two_processes_learn_what_one_does(tmp_path):
     alone = [[r.loss, r.psnr, r.perplexity] for r in train(fixed_codes(), pictures(), **settings)]
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), settings=settings))
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(SOURCE), str(Path(__file__).parents[1])])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout.splitlines()[-1])

@@ -14,6 +14,7 @@ from dmb.training import Settings, engine
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.learner import Learner
 from dmb.training.phases import matrix_phase, score_phase
+from stopping import StopAfter, same
 
 QUICK = {
     "cycles": 2, "score_steps": 12, "matrix_steps": 3, "batch_size": 16, "chains": 16, "chain_steps": 4, "warmup": 4,
@@ -44,21 +45,6 @@ def run(bridge, data, **options):
 
 def weights(bridge):
     return {name: tensor.clone() for name, tensor in bridge.state_dict().items()}
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-class StopAfter:
-    """Says stop when it has been asked `count` times: after that many steps of either phase."""
-
-    def __init__(self, count):
-        self.left = count
-
-    def __call__(self):
-        self.left -= 1
-        return self.left == 0
 
 
 # -- interruption -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dmb.schedules import Canonical
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
 from dmb.training.learner import Learner, Progress
+from dmb.training.loop import Loop, checkpoints_in
 from dmb.training.phases import matrix_phase, score_phase
 from dmb.training.reporting import AnyReport, Fact
 from dmb.training.settings import Settings, settings_from
@@ -146,10 +147,8 @@ def train(
     settings = settings or settings_from(options)
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)
-    checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", settings.keep)
-    if checkpoints is not None and checkpoints.steps() and not resume:
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
+    checkpoints = checkpoints_in(folder, settings.keep, resume)
+    return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop).run()
 
 
 def refuse_unfit(bridge: Bridge, data: DataSet, settings: Settings, fabric: "lightning_fabric.Fabric") -> None:
@@ -189,24 +188,15 @@ class _Trainer:
         fabric: "lightning_fabric.Fabric",
         checkpoints: Checkpoints | None,
         resume: bool,
-        stop: Callable[[], bool],
+        stop: Callable[[], bool] | None,
     ):
         self.bridge, self.data, self.settings, self.fabric = bridge, data, settings, fabric
-        self.checkpoints, self.stop = checkpoints, stop
         self.learner = Learner(bridge, settings, fabric)
-        newest = checkpoints.newest() if checkpoints is not None and resume else None
-        step = None if newest is None else newest.state["step"]
-        if fabric.world_size > 1 and fabric.broadcast(step) != step:
-            raise ValueError("all processes must see the same run folder: put it on a disk that they share")
-        if newest is not None:
-            self.learner.restore(newest)
-            if settings.minutes is not None and self.progress.seconds >= 60 * settings.minutes:
-                raise ValueError(f"the run has used up its {settings.minutes:g} minutes; give it more")
-            if self.progress.best_step is not None and checkpoints is not None:
-                best = Bridge.from_pretrained(checkpoints.folder.parent)
-                bridge.process.set_marginals(best.process.p_0)
-                bridge.load_state_dict(best.state_dict())
-        self._started = time.perf_counter() - self.progress.seconds
+        self.loop = Loop(self.learner, fabric, checkpoints, resume, settings.minutes, stop)
+        if self.loop.best_folder is not None:
+            best = Bridge.from_pretrained(self.loop.best_folder)
+            bridge.process.set_marginals(best.process.p_0)
+            bridge.load_state_dict(best.state_dict())
         self._since = (self.progress.step, time.perf_counter())
 
     @property
@@ -221,8 +211,9 @@ class _Trainer:
                 if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate:
                     self.learner.reestimate_marginals()
                 for _ in matrix_phase(self.learner, self.data.train):
-                    if self._interrupted()[0]:  # if time is up, there is a first step of Score-learning to evaluate yet
-                        return self._save()
+                    asked, _ = self.loop.interrupted()  # if time is up, there is a first step of Score-learning yet
+                    if asked:
+                        return self.loop.save()
                 if progress.phase_step > 0:
                     yield self._report("matrix", alpha=self._alpha())
                 progress.phase, progress.phase_step = "score", 0
@@ -230,21 +221,21 @@ class _Trainer:
             for step in score_phase(self.learner, self.data.train):
                 progress.seen_bits += step.loss_bits
                 progress.seen_steps += 1
-                asked, out_of_time = self._interrupted()
+                asked, out_of_time = self.loop.interrupted()
                 if progress.step % settings.log_every == 0:
                     yield self._score_report(step.gradient_norm)
                 if progress.step % settings.evaluate_every == 0 or out_of_time:
                     yield self._evaluate()
-                    self._save()
+                    self.loop.save()
                     self._since = (progress.step, time.perf_counter())
                 if out_of_time:
                     return None
                 if asked:
-                    return self._save()
+                    return self.loop.save()
             if progress.evaluated_step != progress.step:
                 yield self._evaluate()
             progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
-            self._save()
+            self.loop.save()
         return None
 
     def _converged(self) -> bool:
@@ -253,19 +244,6 @@ class _Trainer:
         between = progress.phase == "matrix" and progress.phase_step == 0
         running = progress.running_bits
         return between and running is not None and progress.prior_bits + running < self.settings.tolerance
-
-    def _interrupted(self) -> tuple[bool, bool]:
-        """Whether the caller asks to stop, and whether time is up; all processes agree."""
-        minutes = self.settings.minutes
-        asked, out_of_time = self.stop(), minutes is not None and self._seconds() > 60 * minutes
-        if self.fabric.world_size == 1:
-            return asked, out_of_time
-        flags = torch.tensor([asked, out_of_time], dtype=torch.float32, device=self.fabric.device)
-        flags = averaged(self.fabric, flags)
-        return bool(flags[0] > 0), bool(flags[1] > 0)
-
-    def _seconds(self) -> float:
-        return time.perf_counter() - self._started
 
     def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> Report:
         progress, settings = self.progress, self.settings
@@ -277,7 +255,7 @@ class _Trainer:
             step=progress.step,
             total_steps=settings.total_steps,
             tokens=progress.step * settings.batch_size * self.data.num_positions,
-            seconds=self._seconds(),
+            seconds=self.loop.seconds(),
             prior_bits=progress.prior_bits,
             **parts,
         )
@@ -325,8 +303,8 @@ class _Trainer:
         if improved:
             progress.best_bits, progress.best_step = bound.bits_per_token, progress.step
             self.learner.hand_over(self.bridge)
-            if self.checkpoints is not None and fabric.is_global_zero:
-                self.bridge.write(self.checkpoints.folder.parent)
+            if self.loop.best_folder is not None and fabric.is_global_zero:
+                self.bridge.write(self.loop.best_folder)
         progress.evaluated_step = progress.step
         return self._report("validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha())
 
@@ -336,12 +314,3 @@ class _Trainer:
             return None
         alpha = alpha.detach()
         return (alpha.sum(0) / (alpha > 0).sum(0).clamp(min=1)).tolist()
-
-    def _save(self) -> None:
-        if self.checkpoints is None:
-            return
-        self.progress.seconds = self._seconds()
-        checkpoint = self.learner.checkpoint()
-        if self.fabric.is_global_zero:
-            self.checkpoints.save(self.progress.step, checkpoint, self.progress.best_step)
-        self.fabric.barrier()

@@ -16,7 +16,8 @@ from dmb.training.autoencoder.learner import Learner, Progress
 from dmb.training.autoencoder.report import AutoencoderReport
 from dmb.training.autoencoder.settings import AutoencoderSettings
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.engine import averaged, engine
+from dmb.training.engine import engine
+from dmb.training.loop import Loop, checkpoints_in
 from dmb.vqvae import VQVAE, perplexity, psnr
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
@@ -54,10 +55,8 @@ def train_autoencoder(
     settings = settings or AutoencoderSettings()
     fabric = fabric or engine()
     refuse_unfit_autoencoder(vqvae, data, settings, fabric)
-    checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", settings.keep)
-    if checkpoints is not None and checkpoints.steps() and not resume:
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    return _Trainer(vqvae, data, settings, fabric, checkpoints, resume, stop or (lambda: False)).run()
+    checkpoints = checkpoints_in(folder, settings.keep, resume)
+    return _Trainer(vqvae, data, settings, fabric, checkpoints, resume, stop).run()
 
 
 def refuse_unfit_autoencoder(
@@ -92,22 +91,14 @@ class _Trainer:
         fabric: "lightning_fabric.Fabric",
         checkpoints: Checkpoints | None,
         resume: bool,
-        stop: Callable[[], bool],
+        stop: Callable[[], bool] | None,
     ):
         self.vqvae, self.data, self.settings, self.fabric = vqvae, data, settings, fabric
-        self.checkpoints, self.stop, self.codec = checkpoints, stop, picture_of(data)
+        self.codec = picture_of(data)
         self.learner = Learner(vqvae, settings, fabric)
-        newest = checkpoints.newest() if checkpoints is not None and resume else None
-        step = None if newest is None else newest.state["step"]
-        if fabric.world_size > 1 and fabric.broadcast(step) != step:
-            raise ValueError("all processes must see the same run folder: put it on a disk that they share")
-        if newest is not None:
-            self.learner.restore(newest)
-            if settings.minutes is not None and self.progress.seconds >= 60 * settings.minutes:
-                raise ValueError(f"the run has used up its {settings.minutes:g} minutes; give it more")
-            if self.progress.best_step is not None and checkpoints is not None:
-                vqvae.take(VQVAE.from_pretrained(checkpoints.folder.parent).tensors())
-        self._started = time.perf_counter() - self.progress.seconds
+        self.loop = Loop(self.learner, fabric, checkpoints, resume, settings.minutes, stop)
+        if self.loop.best_folder is not None:
+            vqvae.take(VQVAE.from_pretrained(self.loop.best_folder).tensors())
         self._since = (self.progress.step, time.perf_counter())
 
     @property
@@ -120,30 +111,20 @@ class _Trainer:
             batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
             mine = batch.x_0.chunk(fabric.world_size)[fabric.global_rank]
             gradient_norm = self.learner.step(self._images(mine))
-            asked, out_of_time = self._interrupted()
+            asked, out_of_time = self.loop.interrupted()
             if progress.step % settings.log_every == 0:
                 yield self._train_report(gradient_norm)
             if progress.step % settings.evaluate_every == 0 or progress.step == settings.steps or out_of_time:
                 yield self._evaluate()
-                self._save()
+                self.loop.save()
                 self._since = (progress.step, time.perf_counter())
             elif asked:
-                self._save()
+                self.loop.save()
             if asked or out_of_time:
                 return
 
     def _images(self, tokens: Int[Tensor, "b d"]) -> UInt8[Tensor, "b h w c"]:
         return torch.from_numpy(self.codec.images(tokens))
-
-    def _interrupted(self) -> tuple[bool, bool]:
-        """Whether the caller asks to stop, and whether time is up; all processes agree."""
-        minutes = self.settings.minutes
-        flags = [self.stop(), minutes is not None and self._seconds() > 60 * minutes]
-        asked, out_of_time = averaged(self.fabric, torch.tensor(flags, dtype=torch.float32, device=self.fabric.device))
-        return bool(asked > 0), bool(out_of_time > 0)
-
-    def _seconds(self) -> float:
-        return time.perf_counter() - self._started
 
     def _report(self, phase: Literal["train", "validation"], **parts: Any) -> AutoencoderReport:
         progress, settings = self.progress, self.settings
@@ -154,7 +135,7 @@ class _Trainer:
             step=progress.step,
             total_steps=settings.steps,
             images=progress.step * settings.batch_size,
-            seconds=self._seconds(),
+            seconds=self.loop.seconds(),
             **parts,
         )
 
@@ -187,8 +168,8 @@ class _Trainer:
         if improved:
             progress.best_psnr, progress.best_step = ratio, progress.step
             self.learner.hand_over(self.vqvae)
-            if self.checkpoints is not None and fabric.is_global_zero:
-                self.vqvae.write(self.checkpoints.folder.parent)
+            if self.loop.best_folder is not None and fabric.is_global_zero:
+                self.vqvae.write(self.loop.best_folder)
         return self._report(
             "validation",
             reconstruction=16 * 10 ** (-ratio / 10),  # see `dmb.vqvae.losses.reconstruction`
@@ -212,14 +193,6 @@ class _Trainer:
         rows = torch.linspace(0, len(images) - 1, count).long()
         pairs = torch.stack([images[rows], back[rows]], dim=1).flatten(0, 1).flatten(1)
         return torch.from_numpy(states_of_values(self.codec.levels)[pairs.numpy()]).long()
-
-    def _save(self) -> None:
-        if self.checkpoints is None:
-            return
-        self.progress.seconds = self._seconds()
-        if self.fabric.is_global_zero:
-            self.checkpoints.save(self.progress.step, self.learner.checkpoint(), self.progress.best_step)
-        self.fabric.barrier()
 
 
 def _times(shape: list[int]) -> str:
