@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from torch.distributed import destroy_process_group
 
 from dmb.data import DataSet
 from dmb.display import Display, counting
 from dmb.recipes import AnyRecipe, settings_of
 from dmb.runs import Run
 from dmb.signals import Signals
-from dmb.training import engine
+from dmb.training.engine import engine, leave
 
 
 def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **options: Any) -> int:
     """Train in the folder `path`; 0, or 128 plus the number of the signal that stopped it.
+
+    One of several processes ends here with that code, and does not return.
 
     Args:
         recipe: what to train, on what, and how.
@@ -65,12 +66,13 @@ def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **
                 run.log(report)
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
-    if fabric.world_size > 1:
-        destroy_process_group()  # left to the interpreter's last moments, its threads may abort the process
     if chief and number:
         again = shlex.join(["dmb", "train", recipe.name, "--out", str(path), "--resume"])
         _say(console, f"stopped at a checkpoint; go on with: {again}")
-    return 128 + number if number else 0
+    code = 128 + number if number else 0
+    if fabric.world_size > 1:
+        leave(code)
+    return code
 
 
 def _refuse_another_model(before: AnyRecipe, now: AnyRecipe) -> None:

@@ -1,10 +1,13 @@
 """The engine: which devices, how many processes, in what precision; all of it `lightning-fabric`'s."""
 
+import os
+import sys
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import destroy_process_group
 
 if TYPE_CHECKING:  # seconds to import, and only training needs it
     import lightning_fabric
@@ -75,6 +78,18 @@ def gathered(fabric: "lightning_fabric.Fabric", values: Tensor) -> Tensor:
     every = values.new_zeros(fabric.world_size, len(values))
     every[fabric.global_rank] = values
     return averaged(fabric, every).flatten() * fabric.world_size
+
+
+def leave(code: int) -> NoReturn:
+    """End this process, one of several, without the interpreter's own farewell.
+
+    The threads of a process group outlive `destroy_process_group` if anything still knows the group, as torch's own
+    caches do after FSDP; a thread that asks for a Python object while the interpreter ends aborts the process.
+    """
+    destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _shard(network: nn.Module, mesh: Any) -> nn.Module:
