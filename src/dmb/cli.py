@@ -16,9 +16,8 @@ from tyro.conf import Positional, arg
 from dmb import data, recipes
 from dmb.data import BUILT_IN
 from dmb.display import counting
-from dmb.evaluation import ImageQuality, Likelihood, RealImages, image_quality, likelihood
+from dmb.evaluation import ImageQuality, Likelihood, RealImages, draw, image_quality, likelihood
 from dmb.files import to_json
-from dmb.numerics import seeded
 from dmb.recipes import AnyRecipe, Recipe
 from dmb.reports import write_report
 from dmb.runs import Run
@@ -26,7 +25,6 @@ from dmb.session import session
 from dmb.training.engine import Accelerator, Precision, Strategy, device
 from dmb.version import __version__
 
-AT_ONCE = 64  # samples that are drawn together
 R = TypeVar("R", bound=AnyRecipe)
 
 notes = Console(stderr=True)  # everything but results, so that results can be piped
@@ -280,26 +278,13 @@ def sample(
         if json_:
             raise ValueError("--json prints, --out writes: choose one")
     known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
-    parts = []
+    labels = None if label is None else torch.full((n,), label)
     with counting(notes, "sampling") as progress:
-        generator = seeded(seed, "samples", device=bridge.device)
-        for first in range(0, n, AT_ONCE):
-            size = min(AT_ONCE, n - first)
-            parts.append(
-                bridge.sample(
-                    size,
-                    steps=steps,
-                    sampler=sampler,
-                    label=None if label is None else torch.full((size,), label, device=bridge.device),
-                    guidance=guidance,
-                    temperature=temperature,
-                    top_p=top_p,
-                    template=known,
-                    generator=generator,
-                ).cpu()
-            )
-            progress(first + size, n)
-    tokens = torch.cat(parts)
+        parts = draw(
+            bridge, n, labels=labels, seed=seed, advance=progress, steps=steps, sampler=sampler, guidance=guidance,
+            temperature=temperature, top_p=top_p, template=known,
+        )  # fmt: skip
+        tokens = torch.cat(list(parts))
     if out is not None:
         folder.codec.write(out, tokens)
         print(out)

@@ -150,7 +150,7 @@ def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_pa
 def test_a_perfect_model_reaches_the_floor(images, levels, monkeypatch):
     data = dmb.data.images(images, levels)
     bridge, drawn = bridge_for(data), iter(data.train[data.train.spread(30)].split(8))
-    monkeypatch.setattr(dmb.evaluation.quality, "AT_ONCE", 8)
+    monkeypatch.setattr(dmb.evaluation.drawing, "AT_ONCE", 8)
     monkeypatch.setattr(dmb.Bridge, "sample", lambda *_, **__: next(drawn))
     result = image_quality(bridge, RealImages(data, "validation", images=30))
     assert result.fid == result.floor
@@ -181,7 +181,7 @@ def test_samples_have_classes_as_often_as_training_data(tmp_path, monkeypatch):
     bridge, asked = bridge_for(data, classes=True), []
     real = dmb.Bridge.sample
     monkeypatch.setattr(dmb.Bridge, "sample", lambda self, n, **o: asked.append(o) or real(self, n, **o))
-    monkeypatch.setattr(dmb.evaluation.quality, "AT_ONCE", 16)
+    monkeypatch.setattr(dmb.evaluation.drawing, "AT_ONCE", 16)
     image_quality(bridge, RealImages(data, images=40), steps=1, guidance=2.0)
     assert torch.equal(torch.cat([options["label"] for options in asked]), data.train.labels(data.train.spread(40)))
     assert [len(options["label"]) for options in asked] == [16, 16, 8]

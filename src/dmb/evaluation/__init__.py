@@ -1,5 +1,6 @@
-"""Evaluation: the bound with its standard error, beside the baseline that every model must beat; FID of images."""
+"""Evaluation: the bound with its standard error, beside the baseline that models must beat; samples; FID of images."""
 
+from dmb.evaluation.drawing import draw as draw
 from dmb.evaluation.images import feature_cache as feature_cache
 from dmb.evaluation.images import features as features
 from dmb.evaluation.images import fid as fid

@@ -14,17 +14,14 @@ from torch import Tensor
 from dmb.bridge import Bridge
 from dmb.data import Codes, DataSet, ImageCodec, Picture, Split, load
 from dmb.data.sources.codes import images_of
+from dmb.evaluation.drawing import Advance, draw
 from dmb.evaluation.images import feature_cache, features, fid, inception_score
 from dmb.evaluation.inception import Inception
-from dmb.numerics import seeded
 from dmb.samplers import default_sampler
-
-AT_ONCE = 64  # samples that are drawn together, as by `dmb sample`: a seed gives the same ones
 
 _READ = 256  # images that are held as int64 tokens
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
 
-Advance = Callable[[int, int], None]
 Progress = Callable[[str], AbstractContextManager[Advance]]
 
 
@@ -166,10 +163,7 @@ def image_quality(
             return features(network, images, progress=advance, cache=feature_cache())
 
     with shown("sampling") as advance:
-        samples = _samples(
-            bridge, real, advance, steps=steps, sampler=sampler, guidance=guidance,
-            generator=seeded(seed, "samples", device=bridge.device),
-        )  # fmt: skip
+        samples = _samples(bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, advance=advance)
     made = seen(samples, "samples")
     wanted = seen(real.reference(), f"{real.split} images")
     training = real.training()
@@ -226,15 +220,9 @@ def _decoded(
     return np.concatenate(parts)
 
 
-def _samples(bridge: Bridge, real: RealImages, advance: Advance, **options: Any) -> UInt8[np.ndarray, "k h w c"]:
+def _samples(bridge: Bridge, real: RealImages, **options: Any) -> UInt8[np.ndarray, "k h w c"]:
     labels = real.labels() if bridge.network.num_classes else None
     if bridge.network.num_classes and labels is None:
         raise ValueError(f"data must have classes, as the model has, got {real.data.name} without")
-    parts = []
-    for first in range(0, real.images, AT_ONCE):
-        size = min(AT_ONCE, real.images - first)
-        label = None if labels is None else labels[first : first + size].to(bridge.device)
-        tokens = bridge.sample(size, label=label, **options)
-        parts.append(real.codec.images(tokens.cpu()))
-        advance(first + size, real.images)
-    return np.concatenate(parts)
+    parts = draw(bridge, real.images, labels=labels, **options)
+    return np.concatenate([real.codec.images(tokens) for tokens in parts])
