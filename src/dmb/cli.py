@@ -340,7 +340,7 @@ def compare(
         steps: of Score-learning in every run; as many as the recipe has, unless given.
         sequences: test sequences to evaluate, spread evenly; all, unless given.
         samples: network calls for each of them; where test data are few, more make the bound surer.
-        workers: runs side by side; as many as there are cores, unless given.
+        workers: runs side by side; as many as there are cores, unless given, or one on a GPU.
         set: change settings of all rows.
         list_: print the rows with their settings, and do nothing.
     """
@@ -357,7 +357,9 @@ def compare(
         for row in plan.rows:
             print(f"{row.name}: {row.title}\n    {' '.join(row.settings)}")
         return 0
-    return comparison.compare(plan, workers=comparison.cores() if workers is None else workers, console=notes)
+    if workers is None:
+        workers = 1 if torch.cuda.is_available() else comparison.cores()
+    return comparison.compare(plan, workers=workers, console=notes)
 
 
 def _changed(recipe: R, source: str | None, assignments: tuple[str, ...]) -> R:

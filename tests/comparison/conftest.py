@@ -41,6 +41,7 @@ def made_up(planned):
         prior=0.002,
         speeds=(1e3,),
         minutes=1.0,
+        seed=0,
     ):
         run = Run.create(job.path, job.recipe, data)
         job.recipe.build(data).write(job.path)
@@ -53,7 +54,7 @@ def made_up(planned):
         (job.path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         if evaluated:
             result = Likelihood(split="test", bits=bits, stderr=stderr, score_bits=bits - prior, prior_bits=prior,
-                                unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64, samples=1)  # fmt: skip
+                                unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64, samples=1, seed=seed)  # fmt: skip
             run.add_evaluation(result)
         if of_step is not None:
             found = run.evaluations()

@@ -136,4 +136,15 @@ def test_a_run_that_was_evaluated_with_fewer_draws_is_evaluated_again(planned, m
     made_up(job)
     assert doing(job) == []
     [again] = planned("mdlm", samples=4).jobs()[0].commands()
-    assert again[-2:] == ["--samples", "4"]
+    assert again[-4:] == ["--samples", "4", "--seed", "0"]
+
+
+def test_a_run_that_was_evaluated_with_other_noise_is_evaluated_again(planned, made_up):
+    job = planned("mdlm").jobs()[0]
+    made_up(job, seed=7)
+    assert doing(job) == ["evaluate"]
+
+
+def test_what_cannot_be_built_is_refused_before_anything_runs(planned):
+    with pytest.raises(ValueError, match="width"):
+        planned("mdlm", shared=("network=transformer", "width=15"))

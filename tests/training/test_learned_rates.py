@@ -217,6 +217,15 @@ def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
         dmb.train(loglinear, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
 
 
+def test_the_prior_part_alone_is_refused_as_a_teacher_in_canonical_time(tmp_path):
+    bridge, data = bridge_for("bridge").float(), data_of(MU, 400, tmp_path)
+    with pytest.raises(ValueError, match="J_Q teaches nothing in canonical time"):
+        dmb.train(bridge, data, fabric=engine(accelerator="cpu"), matrix_steps=1)
+    rates = bridge.process.alpha.detach().clone()
+    list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **SETTINGS | {"matrix_steps": 0, "cycles": 1}))
+    assert bridge.process.alpha.equal(rates)
+
+
 @pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
 def test_normalising_leaves_what_happens_at_each_time_as_it_is(parametrisation):
     marginals = theory.position_marginals(MU)

@@ -68,7 +68,7 @@ class Job:
         dmb = [sys.executable, "-m", "dmb"]
         train = [*dmb, "train", "--out", str(self.path), "--resume", *self.arguments]
         evaluate = [*dmb, "evaluate", str(self.path), "--sequences", str(self.sequences)]
-        evaluate += ["--samples", str(self.samples)]
+        evaluate += ["--samples", str(self.samples), "--seed", "0"]
         if not self._trained():
             return [train, evaluate]
         return [] if self._evaluated() else [evaluate]
@@ -85,10 +85,10 @@ class Job:
         return evaluated[-1:] == [self.steps] and (self.path / WEIGHTS).is_file()
 
     def _evaluated(self) -> bool:
-        """Whether the best model was, on as many test sequences as wanted, as often as wanted."""
+        """Whether the best model was, on as many test sequences as wanted, as often, and with the same noise."""
         run = Run.open(self.path)
         test = run.evaluations().get("test", {})
-        wanted = {"sequences": self.sequences, "samples": self.samples, "step": run.best().get("step")}
+        wanted = {"sequences": self.sequences, "samples": self.samples, "seed": 0, "step": run.best().get("step")}
         return all(test.get(name) == value for name, value in wanted.items())
 
     def _metrics(self) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dmb.comparison.jobs import Job
 from dmb.comparison.rows import Row, rows_for
-from dmb.data import DataSet, load
+from dmb.data import DataSet
 from dmb.files import to_json, written_whole
 from dmb.recipes import Recipe, override, settings_of
 from dmb.version import __version__
@@ -147,17 +147,18 @@ def plan(
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
     _refuse_early_ends(recipe)
-    choice = recipe.data
-    data = load(choice.source, length=choice.length, encoding=choice.encoding, levels=choice.levels)
+    data = recipe.data.load()
     made = Plan(
         out=out, recipe=recipe, source=source, shared=shared, data=data, rows=_chosen(rows_for(data, steps), names),
         seeds=seeds, steps=steps, sequences=sequences, samples=samples,
     )  # fmt: skip
     for row in made.rows:
-        training = made.recipe_of(row, 0).training
         _refuse_conflicts(recipe, shared, row)
-        if training.total_steps != steps:
-            raise ValueError(f"--steps must be a multiple of {training.cycles} for the row {row.name}, got {steps}")
+        whole = made.recipe_of(row, 0)
+        if whole.training.total_steps != steps:
+            cycles = whole.training.cycles
+            raise ValueError(f"--steps must be a multiple of {cycles} for the row {row.name}, got {steps}")
+        whole.build(data)  # what cannot be built is found out here, and not in run after run
     return made
 
 

@@ -70,8 +70,9 @@ class RowResult:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation over seeds of the bound on test data; nan for one seed."""
-        return statistics.stdev(run.bits for run in self.runs) if len(self.runs) > 1 else math.nan
+        """Standard deviation over seeds of the bound on test data; nan for one seed, or a bound that is not finite."""
+        bits = [run.bits for run in self.runs]
+        return statistics.stdev(bits) if len(bits) > 1 and all(map(math.isfinite, bits)) else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

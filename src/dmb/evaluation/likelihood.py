@@ -30,6 +30,8 @@ class Likelihood:
     tokens: int
     samples: int
     """Draws of time and noise for each sequence."""
+    seed: int
+    """Of those draws."""
 
     def __str__(self) -> str:
         return (
@@ -97,4 +99,5 @@ def likelihood(
         of_sequences=len(part),
         tokens=len(chosen) * data.num_positions,
         samples=samples,
+        seed=seed,
     )

@@ -58,7 +58,8 @@ class ProcessChoice:
     """A bridge, or one whose clocks also learn how to vary in time; masking with a learned schedule for each state
     (GenMD4); or uniform noise. The options below are the bridges', but for `tied` and `schedule`."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
-    """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value."""
+    """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value. Under
+    `nested` and `match`, which bring an order of their own, it is not read."""
     init: Literal["gather", "nested", "uniform", "match"] = "gather"
     floor: float = 1e-5
     """Rate of the slow clocks under `gather` and `nested`; 0 switches them off for good."""

@@ -160,10 +160,16 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: Settings, fabric: "lig
         raise ValueError(
             f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
         )
-    if settings.matrix_objective == "prior":
-        return
     process = bridge.process
-    if not any(parameter.requires_grad for parameter in process.parameters()):
+    learns = any(parameter.requires_grad for parameter in process.parameters())
+    if settings.matrix_objective == "prior":
+        if learns and settings.matrix_steps and isinstance(process.schedule, Canonical):
+            raise ValueError(
+                "J_Q teaches nothing in canonical time, where clocks that run faster have less time: keep the rates "
+                "(matrix_steps=0), or learn them on the bound (matrix_objective=joint)"
+            )
+        return
+    if not learns:
         raise ValueError(f"matrix_objective must be prior: {type(process).__name__} has no rates to learn")
     if not isinstance(process.schedule, Canonical):
         raise ValueError(
