@@ -16,20 +16,6 @@ from dmb.schedules import Canonical, ClockTime, Exits, Schedule
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
 
 
-def legal_states(state_counts: Int[Tensor, " d"], num_states: int) -> Bool[Tensor, "d n"]:
-    """Which of `num_states` states each position has, when position `i` has the first `state_counts[i]` of them.
-
-    >>> legal_states(torch.tensor([1, 3]), 3)
-    tensor([[ True, False, False],
-            [ True,  True,  True]])
-    """
-    if state_counts.ndim != 1 or state_counts.is_floating_point():
-        raise ValueError(f"state_counts must be integers [d], got {state_counts.dtype} {list(state_counts.shape)}")
-    if state_counts.min() < 1 or state_counts.max() > num_states:
-        raise ValueError(f"state_counts must lie in [1, {num_states}], got {state_counts.tolist()}")
-    return torch.arange(num_states, device=state_counts.device) < state_counts[:, None]
-
-
 class ForwardProcess(nn.Module, Configurable, ABC):
     """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
 

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from dmb import checks, numerics
 from dmb.configurable import Configurable
 from dmb.processes import fused
-from dmb.processes.base import ForwardProcess, Time, legal_states, steady_exits
+from dmb.processes.base import ForwardProcess, Time, steady_exits
 from dmb.processes.intensity import Intensity
 from dmb.processes.ordering import check_permutation, invert, ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates, nested_rates
+from dmb.processes.shapes import positions, support, uniform_but_for
 from dmb.schedules import Canonical, ClockTime, Exits, LogLinear, Schedule
 
 INITS = ("gather", "nested", "uniform", "match")
@@ -71,15 +72,10 @@ class BridgeProcess(ForwardProcess):
         alpha = checks.rates("alpha", alpha)
         if alpha.ndim != 2 or alpha.shape[1] != rank.shape[1] - 1:
             raise ValueError(f"alpha must have shape [positions, {rank.shape[1] - 1}], got {list(alpha.shape)}")
-        rows = {len(alpha), len(rank), 1 if legal is None else len(legal)} - {1}
-        if num_positions is None:
-            num_positions = max(rows, default=1)
-        if rows - {num_positions}:
-            raise ValueError(f"alpha, rank and legal must have {num_positions} rows or 1, got {sorted(rows)}")
+        num_positions = positions(num_positions, alpha=alpha, rank=rank, legal=legal)
         if marginals is None and mask_token is not None:
-            data = torch.ones(1, rank.shape[1], device=rank.device) if legal is None else legal.float()
-            data = data.index_fill(1, torch.tensor(mask_token, device=rank.device), 0.0)
-            marginals = data / data.sum(-1, keepdim=True)
+            every = torch.ones_like(rank[:1], dtype=torch.bool)
+            marginals = uniform_but_for(mask_token, every if legal is None else legal)
         super().__init__(num_positions, rank.shape[1], schedule or LogLinear(), legal, marginals)
         self.parametrisation = checks.choice("parametrisation", parametrisation, PARAMETRISATIONS)
         self.raw_alpha = nn.Parameter(self._raw(alpha))
@@ -137,26 +133,9 @@ class BridgeProcess(ForwardProcess):
         (tensor([[0, 2, 1]]), tensor([[1.0000e-05, 1.0000e+00]]))
         """
         checks.choice("init", init, INITS)
-        if marginals.ndim != 2:
-            raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
-        checks.distribution("marginals", marginals, tuple(marginals.shape))
-        num_positions, num_data_states = marginals.shape
-        legal = None
-        if state_counts is not None:
-            legal = legal_states(state_counts, num_data_states)
-            if len(legal) != num_positions:
-                raise ValueError(f"state_counts must have shape [{num_positions}], got {list(state_counts.shape)}")
-            if marginals[~legal].any():
-                raise ValueError("marginals must be 0 on states beyond state_counts")
-            if tied and not legal.eq(legal[0]).all():
-                raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
-        pooled = marginals.mean(0, keepdim=True) if tied else marginals
-        if legal is not None and tied:
-            legal = legal[:1]
-        if mask:
-            pooled = F.pad(pooled, (0, 1))
-            legal = None if legal is None else F.pad(legal, (0, 1), value=True)
-        everything = torch.ones_like(pooled, dtype=torch.bool) if legal is None else legal
+        num_positions = len(marginals)
+        marginals, legal = support(marginals, state_counts, tied=tied, mask=mask)
+        top = marginals.shape[1] - 1
 
         if init in ("match", "nested") and order is not None:
             raise ValueError(f"init='{init}' brings its own order; leave order out")
@@ -167,26 +146,26 @@ class BridgeProcess(ForwardProcess):
                 raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
             if mask:
                 raise ValueError("init='match' cannot be combined with mask: a state without data has no rate to match")
-            alpha, rank = matching_rates(pooled, everything, target)
+            alpha, rank = matching_rates(marginals, legal, target)
         elif init == "nested":
-            alpha, rank = nested_rates(pooled, stages, floor, everything, mask)
+            alpha, rank = nested_rates(marginals, stages, floor, legal, mask)
         else:
             if isinstance(order, Tensor):
                 rank = order
             else:
-                rank = ranks_by_frequency(pooled, order or "ascending", everything)
+                rank = ranks_by_frequency(marginals, order or "ascending", legal)
                 if mask:  # on top whatever the order, the rest moved down to make room
                     rank = rank - (rank > rank[:, -1:]).long()
-                    rank[:, -1] = pooled.shape[1] - 1
-            alpha = initial_rates(init, floor, everything).to(pooled.dtype)
+                    rank[:, -1] = top
+            alpha = initial_rates(init, floor, legal).to(marginals.dtype)
         process = cls(
             alpha,
             rank,
             num_positions=num_positions,
             schedule=schedule,
-            legal=legal,
-            marginals=pooled,
-            mask_token=num_data_states if mask else None,
+            legal=None if state_counts is None else legal,
+            marginals=marginals,
+            mask_token=top if mask else None,
             parametrisation=parametrisation,
         )
         if init == "match":  # matched over a clock time of 1; the schedule decides how much clock time there is

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from dmb import numerics
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time, legal_states
+from dmb.processes.base import ForwardProcess, Time
 from dmb.processes.profiles import delayed
+from dmb.processes.shapes import positions, support, uniform_but_for
 from dmb.schedules import Canonical, Exits, LogLinear, Schedule
 
 
@@ -48,17 +49,12 @@ class TokenwiseMasking(ForwardProcess):
         if exponents.ndim != 2 or not (exponents > 0).all() or not exponents.isfinite().all():
             raise ValueError(f"exponents must be finite, positive and of shape [positions, states], got {exponents}")
         num_states = exponents.shape[1] + 1
-        rows = {len(exponents), 1 if legal is None else len(legal)} - {1}
-        if num_positions is None:
-            num_positions = max(rows, default=1)
-        if rows - {num_positions}:
-            raise ValueError(f"exponents and legal must have {num_positions} rows or 1, got {sorted(rows)}")
+        num_positions = positions(num_positions, exponents=exponents, legal=legal)
         if legal is not None and not legal[:, -1].all():
             raise ValueError("legal must hold the mask, the last state, at every position")
         if marginals is None:
-            data = torch.ones(1, num_states, device=exponents.device) if legal is None else legal.float()
-            data = data.index_fill(1, torch.tensor(num_states - 1, device=exponents.device), 0.0)
-            marginals = data / data.sum(-1, keepdim=True)
+            every = torch.ones(1, num_states, dtype=torch.bool, device=exponents.device)
+            marginals = uniform_but_for(num_states - 1, every if legal is None else legal)
         super().__init__(num_positions, num_states, schedule or LogLinear(), legal, marginals)
         self.mask_token = num_states - 1
         self.log_exponents = nn.Parameter(exponents.log())
@@ -83,25 +79,14 @@ class TokenwiseMasking(ForwardProcess):
         >>> TokenwiseMasking.from_marginals(torch.tensor([[0.2, 0.8]])).mask_token
         2
         """
-        if marginals.ndim != 2:
-            raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
-        pooled = marginals.mean(0, keepdim=True) if tied else marginals
-        legal = None
-        if state_counts is not None:
-            legal = legal_states(state_counts, marginals.shape[1])
-            if len(legal) != len(marginals):
-                raise ValueError(f"state_counts must have shape [{len(marginals)}], got {list(state_counts.shape)}")
-            if marginals[~legal].any():
-                raise ValueError("marginals must be 0 on states beyond state_counts")
-            if tied and not legal.eq(legal[0]).all():
-                raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
-            legal = F.pad(legal[:1] if tied else legal, (0, 1), value=True)
+        num_positions = len(marginals)
+        marginals, legal = support(marginals, state_counts, tied=tied, mask=True)
         return cls(
-            torch.ones_like(pooled),
-            num_positions=len(marginals),
+            torch.ones_like(marginals[:, :-1]),
+            num_positions=num_positions,
             schedule=schedule,
-            legal=legal,
-            marginals=F.pad(pooled, (0, 1)),
+            legal=None if state_counts is None else legal,
+            marginals=marginals,
         )
 
     @property

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from dmb import numerics
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time, legal_states, steady_exits
+from dmb.processes.base import ForwardProcess, Time, steady_exits
+from dmb.processes.shapes import legal_states
 from dmb.schedules import Exits, LogLinear, Schedule
 
 
