@@ -147,3 +147,10 @@ def test_the_tabular_network_is_bayes_rule_by_enumeration(given):
     mask = None if given is None else torch.tensor([given])
     rho = network(torch.tensor([x_t]), torch.tensor([0.4], dtype=torch.float64), None, mask)[0].exp().numpy()
     np.testing.assert_allclose(rho / rho.sum(-1, keepdims=True), expected / expected.sum(-1, keepdims=True), rtol=1e-9)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_where_a_position_is_shows_only_in_a_network_that_is_told(placed):
+    output = stirred(NETWORKS["transformer"](placed=placed))(torch.full((1, 6), 4), torch.rand(1))[0]
+    apart = torch.cdist(output, output) + torch.eye(6)
+    assert apart.min() > 0.1 if placed else (output - output[0]).abs().max() < 1e-5

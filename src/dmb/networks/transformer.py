@@ -32,6 +32,9 @@ class Transformer(Network):
         dropout: on attention and MLP outputs.
         num_classes: how many class labels there are; 0 for a model without.
         label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
+        placed: give every position a vector of its own, learned from zero. Rotary attention knows how far positions
+            are from each other, but not where they are: of tokens that are all alike, as masks are, it makes the same
+            everywhere. That is right for windows of text, and wrong for images, whose top is not their bottom.
 
     >>> network = Transformer.of_size("tiny", num_states=27, num_positions=64)
     >>> sum(p.numel() for p in network.parameters())
@@ -50,6 +53,7 @@ class Transformer(Network):
         dropout: float = 0.1,
         num_classes: int = 0,
         label_dropout: float = 0.1,
+        placed: bool = False,
     ):
         super().__init__()
         if width % (2 * heads):
@@ -57,10 +61,11 @@ class Transformer(Network):
         self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
         self._options = {
             "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
-            "num_classes": num_classes, "label_dropout": label_dropout,
+            "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
         }  # fmt: skip
         self.tokens = nn.Embedding(num_states, width)
         self.given = nn.Parameter(torch.zeros(width))
+        self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
         self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
         self.blocks = nn.ModuleList([_Block(width, heads, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
@@ -87,6 +92,8 @@ class Transformer(Network):
     ) -> Float[Tensor, "b d n"]:
         condition = self.conditioning(t, label)
         x = self.tokens(x_t)
+        if self.places is not None:
+            x = x + self.places
         if given is not None:
             x = x + given[..., None] * self.given
         for block in self.blocks:

@@ -116,6 +116,8 @@ class NetworkChoice:
     width: int = 96
     heads: int = 4
     """Attention heads of a transformer."""
+    placed: bool = False
+    """Whether a transformer knows where a position is, as it should in images, and not only how far from others."""
     conditioning: int = 64
     dropout: float = 0.1
     classes: bool = False
@@ -138,7 +140,7 @@ class NetworkChoice:
         }  # fmt: skip
         if self.network == "mlp":
             return MLP(process.num_states, process.num_positions, **options)
-        return Transformer(process.num_states, process.num_positions, heads=self.heads, **options)
+        return Transformer(process.num_states, process.num_positions, heads=self.heads, placed=self.placed, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

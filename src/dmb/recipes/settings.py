@@ -106,7 +106,7 @@ def cifar10() -> Recipe:
         name="cifar10",
         data=DataChoice(source=VQ_RUN),
         process=ProcessChoice(order="descending"),
-        network=NetworkChoice(blocks=6, width=128, heads=4, dropout=0.1),
+        network=NetworkChoice(blocks=6, width=128, heads=4, placed=True, dropout=0.0),
         training=Settings(
             cycles=2, score_steps=6000, matrix_steps=50, matrix_tolerance=ENOUGH, batch_size=32, decay="cosine",
             warmup=200, evaluate_every=1000, evaluate_sequences=1024,
@@ -125,7 +125,7 @@ def cifar10_paper() -> Recipe:
         name="cifar10_paper",
         data=DataChoice(source=VQ_RUN),
         process=ProcessChoice(order="descending"),
-        network=NetworkChoice(blocks=12, width=768, heads=12, conditioning=128, dropout=0.1),
+        network=NetworkChoice(blocks=12, width=768, heads=12, placed=True, conditioning=128, dropout=0.1),
         head="score",
         training=Settings(
             cycles=10, score_steps=50_000, matrix_steps=100, batch_size=512, learning_rate=3e-4,
