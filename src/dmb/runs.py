@@ -4,6 +4,7 @@ run.json            version, recipe with every setting, how tokens become data a
 config.json         the model's description      \\ written by `Bridge.write` or `VQVAE.write`:
 model.safetensors   its weights, best so far      / load them with their `from_pretrained(folder)`
 metrics.jsonl       one report a line; the same in TensorBoard's format under tensorboard/
+vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes images of them
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
 samples/            of every evaluation, in the data's own format: a sample, or images and what a VQ-VAE makes of them
@@ -12,7 +13,6 @@ report.html         what `dmb report` makes of all this
 """
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
-from dmb.data import Codec, DataSet
+from dmb.data import Codec, Codes, DataSet
 from dmb.evaluation import ImageQuality, Likelihood
 from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
@@ -41,6 +41,7 @@ except ImportError:  # not on Windows
 
 FORMAT = 1
 EXAMPLES = 64
+VQVAE_COPY = "vqvae"
 
 
 class Run:
@@ -65,7 +66,7 @@ class Run:
         about = {
             "version": __version__,
             "created": time.strftime("%Y-%m-%d %H:%M"),
-            "unigram_bits": _baselines(data),
+            "unigram_bits": data.baselines(),
         }
         run = cls(path, recipe, data.codec, about)
         try:
@@ -76,6 +77,8 @@ class Run:
             examples = data.validation[data.validation.spread(EXAMPLES)]
             with written_whole(path / "data.safetensors") as part:
                 save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
+            if isinstance(data.codec, Codes):
+                data.codec.keep(path / VQVAE_COPY)
             run._write_config()  # last: without it the folder is none yet, and can be made again
         except OSError as error:
             raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
@@ -87,7 +90,7 @@ class Run:
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
-        if {name for name in found if not name.startswith(".")} - {"samples", "data.safetensors"}:
+        if {name for name in found if not name.startswith(".")} - {"samples", "data.safetensors", VQVAE_COPY}:
             raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
 
     @classmethod
@@ -107,7 +110,10 @@ class Run:
             )
         try:
             about = {name: config[name] for name in ("version", "created", "unigram_bits")}
-            return cls(path, from_json(config["recipe"]), Configurable.from_config(config["codec"]), about)
+            codec = Configurable.from_config(config["codec"])
+            if isinstance(codec, Codes):
+                codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
+            return cls(path, from_json(config["recipe"]), codec, about)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
 
@@ -160,9 +166,10 @@ class Run:
     def data(self, source: str | None = None, *, progress: Callable[[int, int], None] | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
         data = self.recipe.data.load(source, codec=self.codec, progress=progress)
-        before = self.about["unigram_bits"]
-        # up to rounding, which may differ from one machine to the next
-        if source is None and any(not math.isclose(bits, before[name]) for name, bits in _baselines(data).items()):
+        # up to rounding, which may differ from one machine to the next, and may put an image on the other side of the
+        # border between two codes
+        by = 1e-4 if isinstance(self.codec, Codes) else 1e-9
+        if source is None and data.differs(self.about["unigram_bits"], by=by):
             raise ValueError(f"{self.recipe.data.source} has changed since the run began")
         return data
 
@@ -229,8 +236,3 @@ class Run:
             place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
             place[result.split] = vars(result) | {"step": self.best().get("step") if step is None else step}
             part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
-
-
-def _baselines(data: DataSet) -> dict[str, float]:
-    """What the training data's marginals alone need on each split: also a fingerprint of all the data."""
-    return {name: data.unigram_bits(split) for name, split in data.splits().items()}

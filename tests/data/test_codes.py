@@ -6,9 +6,12 @@ import pytest
 import torch
 from PIL import Image
 
+from dmb import recipes
 from dmb.configurable import Configurable
 from dmb.data import Codes, DataSet, Grid, ImageCodec, Picture, codes, images_of, load
+from dmb.recipes import override
 from dmb.reports import pictures
+from dmb.runs import Run
 from dmb.vqvae import VQVAE
 
 IMAGES = np.random.default_rng(0).integers(256, size=(30, 8, 8, 3), dtype=np.uint8)
@@ -32,7 +35,8 @@ def trained(folder, vqvae, source):
     """What `dmb train vqvae` leaves, as far as it matters here."""
     vqvae.write(folder)
     choice = {"source": str(source), "length": None, "encoding": "characters", "levels": None}
-    (folder / "run.json").write_text(json.dumps({"format": 1, "recipe": {"name": "vqvae", "data": choice}}))
+    described = {"recipe": {"name": "vqvae", "data": choice}, "unigram_bits": load(source).baselines()}
+    (folder / "run.json").write_text(json.dumps(described))
     return folder
 
 
@@ -124,31 +128,35 @@ def test_a_damaged_cache_is_made_again(in_colour, encoded, home, damage):
     assert encoded == [24, 3, 3, 3]
 
 
-def test_other_weights_or_images_are_another_cache(in_colour, encoded, tmp_path):
+def test_other_weights_are_another_cache(in_colour, encoded):
     load(in_colour)
     autoencoder(seed=1).write(in_colour)
     load(in_colour)
     assert len(encoded) == 6
-    Image.fromarray(255 - IMAGES[0]).save(tmp_path / "photos" / "even" / "00.png")
+
+
+def test_images_that_have_changed_since_the_vqvae_was_trained_are_refused(in_colour, tmp_path):
     load(in_colour)
-    assert len(encoded) == 7  # the splits that it is not in are known
+    shutil.copy(tmp_path / "photos" / "even" / "00.png", tmp_path / "photos" / "even" / "new.png")
+    with pytest.raises(ValueError, match=r"photos has changed since the VQ-VAE in .*vq was trained on it"):
+        load(in_colour)
 
 
-def test_codes_are_of_one_vqvae_wherever_it_lies(in_colour, tmp_path):
+def test_a_model_reads_images_by_its_own_vqvae_wherever_it_lies(in_colour, tmp_path):
     data = load(in_colour)
     shutil.copytree(in_colour, tmp_path / "moved")
-    moved = load(tmp_path / "moved", codec=data.codec)
-    assert moved.codec.vqvae == str(tmp_path / "moved")
     autoencoder(seed=1).write(tmp_path / "moved")
-    with pytest.raises(ValueError, match="moved has another VQ-VAE than the one this model was trained on"):
-        load(tmp_path / "moved", codec=data.codec)
+    again = load(tmp_path / "moved", codec=data.codec)
+    assert again.codec is data.codec
+    assert torch.equal(again.train[:], data.train[:])
+    assert not torch.equal(load(tmp_path / "moved").train[:], data.train[:])
     with pytest.raises(ValueError, match=r"vq must be readable by Grid\(.*\), got data for Codes\("):
         load(in_colour, codec=Grid([4, 4], 16))
 
 
 def test_the_images_behind_codes_can_be_had(in_colour, tmp_path):
     data = load(in_colour)
-    originals = images_of(data.codec)
+    originals = images_of(in_colour, [8, 8, 3])
     assert originals.source == str(tmp_path / "photos")
     assert originals.codec.to_config() == Picture([8, 8, 3]).to_config()
     assert len(originals.train) == len(data.train)
@@ -250,6 +258,19 @@ def test_a_vqvae_that_is_gone_or_another_is_an_error_when_it_is_needed(in_colour
 def test_codes_that_cannot_be_are_errors(options, message):
     with pytest.raises(ValueError, match=message):
         Codes(**{"vqvae": "vq", "digest": "", "grid": 4, "codes": 16, "shape": [8, 8, 3]} | options)
+
+
+def test_the_run_of_a_bridge_makes_images_without_that_of_the_vqvae(in_colour, tmp_path):
+    data = load(in_colour)
+    recipe = override(recipes.cifar10(), [f"source={in_colour}", "width=16", "blocks=1"])
+    Run.create(tmp_path / "run", recipe, data)
+    wanted = data.codec.images(TOKENS)
+    shutil.rmtree(in_colour)
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    run = Run.open(tmp_path / "elsewhere")
+    np.testing.assert_array_equal(run.codec.images(TOKENS), wanted)
+    with pytest.raises(ValueError, match="no data set or file called"):
+        run.data()
 
 
 # -- templates --------------------------------------------------------------------------------------------------------

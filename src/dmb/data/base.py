@@ -96,6 +96,14 @@ class DataSet:
             raise ValueError(f"split must have {len(mu)} positions, got {split.num_positions}")
         return float(-torch.special.xlogy(counts, mu).sum() / counts.sum() / math.log(2))
 
+    def baselines(self) -> dict[str, float]:
+        """`unigram_bits` of every split, by name: also a fingerprint of all the data."""
+        return {name: self.unigram_bits(split) for name, split in self.splits().items()}
+
+    def differs(self, baselines: dict[str, float], *, by: float = 1e-9) -> bool:
+        """Whether the data are others than those with these `baselines`; more than `by`, a relative difference, is."""
+        return any(not math.isclose(bits, baselines[name], rel_tol=by) for name, bits in self.baselines().items())
+
     def _marginals(self, pseudo_count: float) -> Float[Tensor, "h n"]:
         if not 0 <= pseudo_count < math.inf:
             raise ValueError(f"pseudo_count must be finite and at least 0, got {pseudo_count}")

@@ -21,7 +21,7 @@ class Losses(NamedTuple):
     detail: Float[Tensor, ""]
     """See `detail`."""
     commitment: Float[Tensor, ""]
-    """The mean squared distance of the encoder's vectors to their codes."""
+    """The mean squared difference of the encoder's vectors from their codes, over all their numbers."""
     codes: Int[Tensor, "b d"]
     """The tokens of the batch, for its `perplexity`."""
 

@@ -20,7 +20,7 @@ class Quantized(NamedTuple):
     tokens: Int[Tensor, "b d"]
     """Which codes they are."""
     commitment: Float[Tensor, ""]
-    """`mean |z - e|²`, with no gradient to the codes."""
+    """The mean of `(z - e)²` over all numbers, with no gradient to the codes."""
 
 
 class Quantizer(nn.Module):
@@ -91,7 +91,7 @@ class Quantizer(nn.Module):
 
     def _learner(self) -> Any:
         """The library's module, made for one call: it works in place, on our buffers."""
-        learner = _library().VectorQuantize(
+        learner = library().VectorQuantize(
             dim=self.code_width,
             codebook_size=self.codes,
             decay=self.decay,
@@ -111,12 +111,12 @@ class Quantizer(nn.Module):
         return learner.train()
 
 
-def _library() -> Any:
-    """The library, which takes a second to import and is an extra."""
+def library() -> Any:
+    """The library, which takes a second to import and is an extra; a ValueError if it is not installed."""
     try:
-        library = import_module("vector_quantize_pytorch")
+        found = import_module("vector_quantize_pytorch")
     except ImportError as error:
         raise ValueError("VQ-VAEs need the extra `image`: pip install 'discrete-markov-bridge[image]'") from error
     # it prints when a first batch has fewer vectors than there are codes; the codes left over are revived
     import_module("loguru").logger.disable("vector_quantize_pytorch")
-    return library
+    return found

@@ -20,7 +20,8 @@ _GREY = 128
 class Codes(ImageCodec):
     """Images as squares of `grid` × `grid` codes, by row. `Codes.of(folder)` makes the codec of a VQ-VAE.
 
-    Only where the VQ-VAE lies is kept; it is read when the first image is asked for.
+    Only where the VQ-VAE lies is kept; it is read when the first image is asked for. The run of a bridge over codes has
+    a copy (`keep`), so that whatever becomes of the VQ-VAE's own run, the bridge's is whole.
 
     Args:
         vqvae: the folder of the VQ-VAE.
@@ -47,9 +48,13 @@ class Codes(ImageCodec):
         """The codec of the VQ-VAE in `folder`."""
         vqvae = VQVAE.from_pretrained(folder)
         shape = [vqvae.size, vqvae.size, vqvae.channels]
-        codec = cls(str(folder.resolve()), vqvae.digest(), vqvae.grid, vqvae.codes, shape)
+        codec = cls(str(folder), vqvae.digest(), vqvae.grid, vqvae.codes, shape)
         codec._loaded = vqvae
         return codec
+
+    def keep(self, folder: Path) -> None:
+        """Put a copy of the VQ-VAE there."""
+        self._model().write(folder)
 
     def encode(self, images: UInt8[np.ndarray, "b h w c"]) -> Int[np.ndarray, "b d"]:
         """The tokens of images."""
@@ -81,16 +86,12 @@ class Codes(ImageCodec):
     def config(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("vqvae", "digest", "grid", "codes", "shape")}
 
-    def refuse_other(self, found: "Codes") -> None:
-        """A ValueError if `found` gives codes another meaning."""
-        if found.config() | {"vqvae": self.vqvae} != self.config():
-            raise ValueError(f"{found.vqvae} has another VQ-VAE than the one this model was trained on")
-
     def _model(self) -> VQVAE:
         if self._loaded is None:
             if not Path(self.vqvae).is_dir():
                 raise ValueError(f"{self.vqvae} must hold the VQ-VAE that these codes are of, got no such folder")
             found = Codes.of(Path(self.vqvae))
-            self.refuse_other(found)
+            if found.config() | {"vqvae": self.vqvae} != self.config():
+                raise ValueError(f"{self.vqvae} has another VQ-VAE than the one this model was trained on")
             self._loaded = found._model()
         return self._loaded

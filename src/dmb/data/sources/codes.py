@@ -15,11 +15,13 @@ from dmb.data.splits import Rows, Split
 from dmb.files import written_whole
 from dmb.pretrained import CONFIG
 
+MOST_CODES = 1 << 16
+"""That a VQ-VAE may have: two bytes each are kept."""
+
 FORMAT = 1  # of the cache
 
 _RUN = "run.json"
 _CHUNK = 1024  # images in memory at once
-_MOST_CODES = 1 << 16  # two bytes each are kept
 
 
 def codes(
@@ -31,16 +33,14 @@ def codes(
 
     Args:
         folder: the run of the VQ-VAE.
-        codec: a model's; if it is of codes, the VQ-VAE must be the one that made them.
+        codec: a model's; if it is of codes, they are those of its own VQ-VAE, whatever has become of the one here.
         progress: called with the number of images done, and of all; never, if all are cached.
     """
     folder = Path(folder).resolve()
-    own = Codes.of(folder)
-    if isinstance(codec, Codes):
-        codec.refuse_other(own)
-    if own.codes > _MOST_CODES:
-        raise ValueError(f"{folder} must have at most {_MOST_CODES:,} codes, got {own.codes:,}")
-    images = images_of(own)
+    own = codec if isinstance(codec, Codes) else Codes.of(folder)
+    if own.codes > MOST_CODES:
+        raise ValueError(f"{folder} must have at most {MOST_CODES:,} codes, got {own.codes:,}")
+    images = images_of(folder, own.shape)
     splits = images.splits().values()
     total, done = sum(map(len, splits)), 0
 
@@ -66,16 +66,21 @@ def codes(
     )
 
 
-def images_of(codec: Codes) -> DataSet:
-    """The images that codes stand for, as they were before: in the same splits, in the same order."""
+def images_of(folder: Path, shape: list[int]) -> DataSet:
+    """The images that a VQ-VAE was trained on, as they were before they became codes: in the same splits and order.
+
+    Args:
+        folder: the run of the VQ-VAE.
+        shape: that they must have.
+    """
     from dmb.data.loading import load  # which itself reads the runs of VQ-VAEs by this module
 
-    folder = Path(codec.vqvae)
     file = folder / _RUN
     if not file.is_file():
         raise ValueError(f"{folder} must be the run of a VQ-VAE to be read as data, got one without {_RUN}")
     try:
-        choice = json.loads(file.read_text(encoding="utf-8"))["recipe"]["data"]
+        described = json.loads(file.read_text(encoding="utf-8"))
+        choice, bits = described["recipe"]["data"], described["unigram_bits"]
         source = choice["source"]
         options = {name: choice[name] for name in ("length", "encoding", "levels") if name in choice}
     except (ValueError, KeyError, TypeError) as error:
@@ -85,8 +90,10 @@ def images_of(codec: Codes) -> DataSet:
     except ValueError as error:
         raise ValueError(f"the images of {folder} cannot be read: {error}") from error
     found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
-    if found != codec.shape:
-        raise ValueError(f"{source} must hold images of shape {codec.shape}, which {folder} is for, got {found}")
+    if found != shape:
+        raise ValueError(f"{source} must hold images of shape {shape}, which {folder} is for, got {found}")
+    if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
+        raise ValueError(f"{source} has changed since the VQ-VAE in {folder} was trained on it")
     return data
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from dmb.data.base import DataSet
 from dmb.data.codecs import Picture
 from dmb.data.codecs.picture import states_of_values
+from dmb.data.sources.codes import MOST_CODES
 from dmb.training.autoencoder.learner import Learner, Progress
 from dmb.training.autoencoder.report import AutoencoderReport
 from dmb.training.autoencoder.settings import AutoencoderSettings
@@ -19,6 +20,7 @@ from dmb.training.checkpoint import Checkpoints
 from dmb.training.engine import engine
 from dmb.training.loop import Loop, checkpoints_in
 from dmb.vqvae import VQVAE, perplexity, psnr
+from dmb.vqvae.quantizer import library
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
     import lightning_fabric
@@ -63,6 +65,9 @@ def refuse_unfit_autoencoder(
     vqvae: VQVAE, data: DataSet, settings: AutoencoderSettings, fabric: "lightning_fabric.Fabric"
 ) -> None:
     """A ValueError if this VQ-VAE cannot be trained on these data with these settings."""
+    library()
+    if vqvae.codes > MOST_CODES:
+        raise ValueError(f"codes must be at most {MOST_CODES:,}, got {vqvae.codes:,}")
     shape, wanted = picture_of(data).shape, [vqvae.size, vqvae.size, vqvae.channels]
     if shape != wanted:
         raise ValueError(f"images must be {_times(wanted)}, which the VQ-VAE is for, got {_times(shape)}")
