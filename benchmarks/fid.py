@@ -33,8 +33,7 @@ def main(count: int) -> None:
         raise ValueError(f"IMAGES must lie in [2, {len(cifar10.test)}], got {count}")
 
     def images(split: Split) -> np.ndarray:
-        rows = split.spread(count).split(256)
-        return np.concatenate([codec.images(split[part]) for part in rows])
+        return np.concatenate([*codec.shown(split, split.spread(count))])
 
     def seen(shown: np.ndarray, what: str) -> Tensor:
         with counting(notes, f"features of {what}") as progress:

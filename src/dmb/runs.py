@@ -8,7 +8,7 @@ vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes imag
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
 samples/            of every evaluation, in the data's own format: a sample, or images and what a VQ-VAE makes of them
-evaluation.json     results of `dmb evaluate`, for a bridge
+evaluation.json     results of `dmb evaluate`
 report.html         what `dmb report` makes of all this
 """
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, Codes, DataSet
-from dmb.evaluation import ImageQuality, Likelihood
+from dmb.evaluation import CodecQuality, Likelihood, Reconstruction
 from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
 from dmb.recipes import AnyRecipe, VQRecipe, from_json
@@ -220,7 +220,7 @@ class Run:
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
     def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Results of `dmb evaluate`: bounds by split; those of generated images, by split too, under "images"."""
+        """Results of `dmb evaluate` by split: bounds, or what comes back of images; under "images", distances."""
         file = self.path / "evaluation.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
@@ -229,10 +229,10 @@ class Run:
         improved = [record for record in self.metrics() if record.get("improved")]
         return improved[-1] if improved else {}
 
-    def add_evaluation(self, result: Likelihood | ImageQuality, step: int | None = None) -> None:
+    def add_evaluation(self, result: Likelihood | Reconstruction | CodecQuality, step: int | None = None) -> None:
         """Remember a result, and the step of the model that it belongs to: that of the best one, unless given."""
         with written_whole(self.path / "evaluation.json") as part:
             results = self.evaluations()
-            place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+            place = results.setdefault("images", {}) if isinstance(result, CodecQuality) else results
             place[result.split] = vars(result) | {"step": self.best().get("step") if step is None else step}
             part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")

@@ -97,11 +97,11 @@ def photographs(monkeypatch):
     return Photographs()
 
 
-@pytest.mark.parametrize("kind", ["binary", "pickled", "folder"])
+@pytest.mark.parametrize("kind", ["binary", "pickled", "folder", "folder, labels as Keras has them"])
 def test_every_form_of_it_becomes_the_same_four_arrays(photographs, tmp_path, home, monkeypatch, kind):
     source = tmp_path / "mine"
-    if kind == "folder":
-        photographs.folder(source)
+    if kind.startswith("folder"):
+        photographs.folder(source, **({"y_train": photographs.y[: 5 * BATCH, None]} if "Keras" in kind else {}))
     else:
         name = {"binary": module.BINARY, "pickled": module.PYTHON}[kind]
         source.write_bytes(trusted(monkeypatch, name, getattr(photographs, kind)()))  # told by digest, not by name
@@ -263,7 +263,7 @@ def test_a_pickle_of_anything_else_is_refused_and_never_run(photographs, tmp_pat
     [
         ({"x_test": np.zeros((4, 3, 32, 32), np.uint8)}, r"x_test.npy must hold uint8 of shape \[4, 32, 32, 3\], got uint8 \[4, 3, 32, 32\]"),
         ({"x_train": np.zeros((20, 32, 32, 3))}, r"x_train.npy must hold uint8 of shape .* got float64"),
-        ({"y_train": np.zeros((20, 1), np.uint8)}, r"y_train.npy must hold integers of shape \[20\], got uint8 \[20, 1\]"),
+        ({"y_train": np.zeros((20, 2), np.uint8)}, r"y_train.npy must hold integers of shape \[20\], got uint8 \[20, 2\]"),
         ({"y_test": np.array([0, 1, 2, 10])}, r"y_test.npy must hold labels in \[0, 10\), got 0 to 10"),
     ],
 )  # fmt: skip

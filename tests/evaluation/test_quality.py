@@ -13,10 +13,11 @@ from PIL import Image
 
 import dmb
 from commands import dmb_
+from dmb import recipes
 from dmb.data import DataSet, Picture
 from dmb.data.pixels import Pixels
 from dmb.evaluation import ImageQuality, Inception, RealImages, features, image_quality, inception_score
-from dmb.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, override
 from dmb.reports.contents import gather
 from dmb.reports.numbers import results
 from dmb.runs import Run
@@ -136,7 +137,8 @@ def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_pa
     source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
     torch.manual_seed(0)
     VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).write(tmp_path / "vqvae")
-    described = {"recipe": {"data": {"source": str(source), "levels": 16}}}
+    bits = dmb.data.images(source, 16).baselines()
+    described = {"recipe": {"data": {"source": str(source), "levels": 16}}, "unigram_bits": bits}
     (tmp_path / "vqvae" / "run.json").write_text(json.dumps(described))
     data, whole = dmb.data.load(tmp_path / "vqvae"), dmb.data.images(source)
     result = image_quality(bridge_for(data), RealImages(data, images=10), steps=1)
@@ -144,6 +146,35 @@ def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_pa
     assert result.real == pytest.approx(distance(whole.codec.images(whole.train[rows]), test), rel=1e-3)
     assert result.floor == pytest.approx(distance(data.codec.images(data.train[rows]), test), rel=1e-3)
     assert result.real < result.floor
+
+
+def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_path, capsys):
+    source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
+    whole, chosen = dmb.data.images(source), override(recipes.vqvae(), [f"source={source}", "grid=4", "codes=16"])
+    run = Run.create(tmp_path / "vqvae", chosen, whole)
+    torch.manual_seed(0)
+    vqvae = VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).eval()
+    vqvae.write(run.path)
+    assert dmb_("evaluate", run.path, "--metrics", "bound", "fid", "--images", 10) == 0
+    back, floor, *_ = capsys.readouterr().out.splitlines()
+    test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
+    returned = vqvae.reconstruct(torch.from_numpy(test)).numpy()
+    error = ((test.astype(float) - returned) ** 2).mean()
+    used = np.bincount(vqvae.encode(torch.from_numpy(test)).flatten(), minlength=16) / (10 * 16)
+    entropy = -(used[used > 0] * np.log(used[used > 0])).sum()
+    wanted = f"PSNR {10 * np.log10(255**2 / error):.2f} dB of 10 test images; {np.exp(entropy):.1f} codes in use of 16"
+    assert back == wanted
+    training = whole.codec.images(whole.train[rows])
+    after = vqvae.reconstruct(torch.from_numpy(training)).numpy()
+    kept = run.evaluations()
+    assert kept["images"]["test"]["floor"] == pytest.approx(distance(after, test), rel=1e-3)
+    assert kept["images"]["test"]["real"] == pytest.approx(distance(training, test), rel=1e-3)
+    assert floor.startswith(f"floor {kept['images']['test']['floor']:.2f} ")
+    assert kept["test"]["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
+    assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
+    for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"]):
+        assert dmb_("evaluate", run.path, *arguments) == 2
+        assert "is a VQ-VAE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("levels", [4, 256])
@@ -220,6 +251,7 @@ def test_a_result_reads_well_and_warns_of_singular_covariances():
     assert "floor 5.00" in lines[1]
     assert "singular" not in str(replace(RESULT, images=2049))
     assert "singular" in str(replace(RESULT, images=2048))
+    assert "(ancestral, 64 steps, guidance 2)" in str(replace(RESULT, guidance=2.0))
 
 
 # -- mistakes, before any work ----------------------------------------------------------------------------------------
@@ -322,6 +354,8 @@ def test_the_report_shows_images_beside_bounds(run):
         ("--metrics fid --data x", "--data is read for --metrics bound only, got x"),
         ("--metrics bound fid", "images must be at most 40, all that images has in test, got 10000"),
         ("--metrics bound fid --images 0", "images must be at least 2 for FID, got 0"),
+        ("--metrics bound fid --images 40 --steps 0", "steps must be at least 1, got 0"),
+        ("--metrics bound fid --images 40 --guidance 2", "guidance .*"),
         ("--metrics bound is --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
     ],
 )

@@ -8,6 +8,10 @@ from dmb.evaluation.images import inception_score as inception_score
 from dmb.evaluation.inception import Inception as Inception
 from dmb.evaluation.likelihood import Likelihood as Likelihood
 from dmb.evaluation.likelihood import likelihood as likelihood
+from dmb.evaluation.quality import CodecQuality as CodecQuality
 from dmb.evaluation.quality import ImageQuality as ImageQuality
 from dmb.evaluation.quality import RealImages as RealImages
+from dmb.evaluation.quality import codec_quality as codec_quality
 from dmb.evaluation.quality import image_quality as image_quality
+from dmb.evaluation.reconstruction import Reconstruction as Reconstruction
+from dmb.evaluation.reconstruction import reconstruction as reconstruction

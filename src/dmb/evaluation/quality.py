@@ -19,25 +19,41 @@ from dmb.evaluation.images import feature_cache, features, fid, inception_score
 from dmb.evaluation.inception import Inception
 from dmb.samplers import default_sampler
 
-_READ = 256  # images that are held as int64 tokens
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
 
 Progress = Callable[[str], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageQuality:
-    """The Fréchet Inception Distance of a model's samples to real images, and of training images to the same ones."""
+class CodecQuality:
+    """The Fréchet Inception Distance of training images to others, before and after they were tokens."""
 
     split: str
-    """Where the real images are from."""
+    """Where the others are from."""
     images: int
-    """How many there are of each kind: samples, real ones, training images."""
-    fid: float
+    """How many there are of each kind."""
     floor: float
     """Of training images once they have been tokens: what a perfect model would reach."""
     real: float
     """Of training images as they are: what would be left if the codec lost nothing."""
+    num_features: int
+    """Of the network that looked at them."""
+
+    def __str__(self) -> str:
+        lines = [f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)"]
+        if self.images <= self.num_features:
+            lines.append(
+                f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
+                "the figures say little; compare them with no others"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageQuality(CodecQuality):
+    """The same, and the distance of as many samples of a model."""
+
+    fid: float
     inception_score: float | None = None
     inception_score_deviation: float | None = None
     """Standard deviation over parts of the samples."""
@@ -45,23 +61,17 @@ class ImageQuality:
     steps: int
     guidance: float
     seed: int
-    num_features: int
-    """Of the network that looked at them."""
+
+    @property
+    def how(self) -> str:
+        """How the samples were drawn."""
+        return f"{self.sampler}, {self.steps} steps" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
 
     def __str__(self) -> str:
-        how = f"{self.sampler}, {self.steps} steps"
-        lines = [
-            f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({how})",
-            f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)",
-        ]
+        lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
-        if self.images <= self.num_features:
-            lines.append(
-                f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
-                "the figures say little; compare them with no others"
-            )
-        return "\n".join(lines)
+        return "\n".join([*lines, super().__str__()])
 
 
 class RealImages:
@@ -124,9 +134,44 @@ class RealImages:
         """The same, once they have been tokens; `advance` is told how many are done, and of how many."""
         return _decoded(self.codec, self.data.train, self.training_rows, advance)
 
-    def labels(self) -> Int[Tensor, " k"] | None:
-        """Classes of the training images, for the samples to have them as often."""
-        return self.data.train.labels(self.training_rows)
+    def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
+        """Classes of the training images, for the samples to have them as often; None if the model knows no classes."""
+        if not bridge.network.num_classes:
+            return None
+        labels = self.data.train.labels(self.training_rows)
+        if labels is None:
+            raise ValueError(f"data must have classes, as the model has, got {self.data.name} without")
+        return labels
+
+    def rehearse(self, bridge: Bridge, **options: Any) -> None:
+        """Draw one sample: what is wrong with the options, of `Bridge.sample`, is found before the work."""
+        labels = self.labels(bridge)
+        next(draw(bridge, 1, labels=None if labels is None else labels[:1], **options))
+
+
+def codec_quality(real: RealImages, *, device: torch.device, progress: Progress | None = None) -> CodecQuality:
+    """The floor that the codec sets, whatever model is put on top of it.
+
+    Args:
+        real: what to compare with.
+        device: where to look at images.
+        progress: see `image_quality`.
+    """
+    progress = progress or _unseen
+    wanted, training = real.reference(), real.training()
+    with progress("training images through the codec") as advance:
+        reconstructed = real.reconstructed(advance)
+    seen = _seen(real, device, progress, wanted, f"{real.split} images")
+    best = fid(_seen(real, device, progress, training, "training images"), seen)
+    lossless = np.array_equal(training, reconstructed)
+    after = "training images after the codec"
+    return CodecQuality(
+        split=real.split,
+        images=real.images,
+        floor=best if lossless else fid(_seen(real, device, progress, reconstructed, after), seen),
+        real=best,
+        num_features=seen.shape[1],
+    )
 
 
 def image_quality(
@@ -155,36 +200,26 @@ def image_quality(
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.
     """
-    shown = progress or (lambda what: nullcontext(lambda done, total: None))
-    network = real.network.to(bridge.device)
-
-    def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
-        with shown(f"features of {len(images):,} {what}") as advance:
-            return features(network, images, progress=advance, cache=feature_cache())
-
-    with shown("sampling") as advance:
-        samples = _samples(bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, advance=advance)
-    made = seen(samples, "samples")
-    wanted = seen(real.reference(), f"{real.split} images")
-    training = real.training()
-    best = fid(seen(training, "training images"), wanted)
-    with shown("training images through the codec") as advance:
-        reconstructed = real.reconstructed(advance)
-    lossless = np.array_equal(training, reconstructed)
-    score, deviation = inception_score(network.classified(made), seed=seed) if real.score else (None, None)
+    progress = progress or _unseen
+    with progress("sampling") as advance:
+        tokens = draw(
+            bridge, real.images, labels=real.labels(bridge), seed=seed, advance=advance,
+            steps=steps, sampler=sampler, guidance=guidance,
+        )  # fmt: skip
+        samples = np.concatenate([real.codec.images(part) for part in tokens])
+    made = _seen(real, bridge.device, progress, samples, "samples")
+    codec = codec_quality(real, device=bridge.device, progress=progress)
+    wanted = _seen(real, bridge.device, progress, real.reference(), f"{real.split} images")
+    score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
     return ImageQuality(
-        split=real.split,
-        images=real.images,
+        **vars(codec),
         fid=fid(made, wanted),
-        floor=best if lossless else fid(seen(reconstructed, "training images after the codec"), wanted),
-        real=best,
         inception_score=score,
         inception_score_deviation=deviation,
         sampler=sampler or default_sampler(bridge),
         steps=steps,
         guidance=guidance,
         seed=seed,
-        num_features=made.shape[1],
     )
 
 
@@ -211,18 +246,22 @@ def _image_codec(data: DataSet) -> ImageCodec:
 def _decoded(
     codec: ImageCodec, split: Split, rows: Int[Tensor, " k"], advance: Advance | None = None
 ) -> UInt8[np.ndarray, "k h w c"]:
-    """Images by their numbers in a split, a part after the other: tokens take eight bytes for each of theirs."""
-    parts = []
-    for first in range(0, len(rows), _READ):
-        parts.append(codec.images(split[rows[first : first + _READ]]))
+    """Images by their numbers in a split."""
+    parts: list[np.ndarray] = []
+    for part in codec.shown(split, rows):
+        parts.append(part)
         if advance is not None:
-            advance(first + len(parts[-1]), len(rows))
+            advance(sum(map(len, parts)), len(rows))
     return np.concatenate(parts)
 
 
-def _samples(bridge: Bridge, real: RealImages, **options: Any) -> UInt8[np.ndarray, "k h w c"]:
-    labels = real.labels() if bridge.network.num_classes else None
-    if bridge.network.num_classes and labels is None:
-        raise ValueError(f"data must have classes, as the model has, got {real.data.name} without")
-    parts = draw(bridge, real.images, labels=labels, **options)
-    return np.concatenate([real.codec.images(tokens) for tokens in parts])
+def _seen(
+    real: RealImages, device: torch.device, progress: Progress, images: UInt8[np.ndarray, "k h w c"], what: str
+) -> Float[Tensor, "k f"]:
+    """What the network sees in images, if need be."""
+    with progress(f"features of {len(images):,} {what}") as advance:
+        return features(real.network.to(device), images, progress=advance, cache=feature_cache())
+
+
+def _unseen(what: str) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda done, total: None)

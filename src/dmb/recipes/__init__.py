@@ -16,6 +16,7 @@ from dmb.recipes.settings import VQ_RUN as VQ_RUN
 from dmb.recipes.settings import cifar10 as cifar10
 from dmb.recipes.settings import cifar10_paper as cifar10_paper
 from dmb.recipes.settings import digits as digits
+from dmb.recipes.settings import pixels as pixels
 from dmb.recipes.settings import pydocs as pydocs
 from dmb.recipes.settings import table as table
 from dmb.recipes.settings import text8 as text8
@@ -23,7 +24,8 @@ from dmb.recipes.settings import text8_paper as text8_paper
 from dmb.recipes.settings import vqvae as vqvae
 
 RECIPES: dict[str, Callable[[], AnyRecipe]] = {
-    recipe.__name__: recipe for recipe in (digits, pydocs, table, text8, text8_paper, vqvae, cifar10, cifar10_paper)
+    recipe.__name__: recipe
+    for recipe in (digits, pydocs, table, text8, text8_paper, pixels, vqvae, cifar10, cifar10_paper)
 }
 
 

@@ -180,6 +180,8 @@ def _distances(result: dict[str, Any]) -> list[str]:
     figures[-1] += "" if deviation == "–" else f" ± {deviation}"
     images = result.get("images")
     how = f"{result.get('sampler', '–')}, {result.get('steps', '–')} steps"
+    guidance = result.get("guidance", 1)
+    how += "" if guidance == 1 else f", guidance {guidance:g}"
     return [*figures, how, "–" if images is None else f"{images:,}"]
 
 

@@ -10,6 +10,8 @@ from dmb.samplers.ancestral import ancestral
 from dmb.samplers.base import Denoiser, draw_prior, time_grid
 from dmb.samplers.tweedie import tweedie, tweedie_probabilities
 
+_AT_ONCE = 1 << 22  # probabilities that are held
+
 
 @torch.no_grad()
 def estimate_marginals(
@@ -25,19 +27,25 @@ def estimate_marginals(
         steps: steps of each chain; with 1 the average is over draws of the prior alone.
         generator: source of all randomness.
     """
-    process = model.process
-    denoiser = Denoiser(model)
-    times = time_grid(process, steps)
+    total = torch.zeros((), dtype=torch.float64, device=model.process.device)
+    times = time_grid(model.process, steps)
+    at_once = max(1, _AT_ONCE // (model.num_positions * model.process.num_states))
+    for first in range(0, chains, at_once):
+        total = total + _arrivals(model, min(at_once, chains - first), times, generator).double().sum(0)
+    return (total / total.sum(-1, keepdim=True)).to(model.process.dtype)
+
+
+def _arrivals(
+    model: ReverseModel, chains: int, times: Float[Tensor, " k"], generator: torch.Generator | None
+) -> Float[Tensor, "b d n"]:
+    """Where each of a few chains would go at the last of the times."""
+    process, denoiser = model.process, Denoiser(model)
     has_mean = isinstance(model.head, MeanHead)
-    sampler = ancestral if has_mean else tweedie
     state = draw_prior(process, chains, generator=generator)
-    if steps > 1:  # the last time given to the sampler is t_1, not 0
-        *_, (_, state) = sampler(denoiser, state, times[:-1], generator)
+    if len(times) > 2:  # the last time given to the sampler is t_1, not 0
+        *_, (_, state) = (ancestral if has_mean else tweedie)(denoiser, state, times[:-1], generator)
     t_1 = times[-2].item()
     if has_mean:
-        last = denoiser.log_mean(state, t_1).exp()
-    else:
-        last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, 0.0)
-        last = last / last.sum(-1, keepdim=True)
-    mean = last.double().mean(0)
-    return (mean / mean.sum(-1, keepdim=True)).to(process.dtype)
+        return denoiser.log_mean(state, t_1).exp()
+    last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, 0.0)
+    return last / last.sum(-1, keepdim=True)

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
 from dmb.data.codecs.grid import SHADES, Grid, sheet
+from dmb.data.splits import Split
 from dmb.files import written_whole
 
 BROKEN = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
 """What Pillow raises for a file that it cannot read."""
 
+_AT_ONCE = 256  # images that are held as tokens
 _IN_TERMINAL = 16  # pixels of the longer side, two characters each
 _ON_SHEET = 96  # the same, as small images are enlarged
 _LARGEST_SHEET = 4096
@@ -48,6 +51,12 @@ class ImageCodec(Codec):
     @abstractmethod
     def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
         """The images that tokens stand for."""
+
+    def shown(self, split: Split, rows: Int[Tensor, " k"] | None = None) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+        """Images of a split, all or those with these numbers, a few at a time: tokens take eight bytes each."""
+        rows = torch.arange(len(split)) if rows is None else rows
+        for part in rows.split(_AT_ONCE):
+            yield self.images(split[part])
 
     @abstractmethod
     def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:

@@ -125,6 +125,8 @@ def _checked(folder: Path, advice: str) -> list[np.ndarray]:
             values = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ValueError(f"{path} cannot be read as an array ({error}): {advice}") from error
+        if name.startswith("y") and values.shape[1:] == (1,):  # as Keras has them
+            values = values[:, 0]
         count = (5 if name.endswith("train") else 1) * BATCH
         wanted = [count, *SHAPE] if name.startswith("x") else [count]
         right = values.dtype == np.uint8 if name.startswith("x") else values.dtype.kind in "iu"

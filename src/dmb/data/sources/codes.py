@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Integer, UInt8
+from jaxtyping import Integer
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Codes, ImageCodec, Picture
@@ -21,7 +21,6 @@ MOST_CODES = 1 << 16
 FORMAT = 1  # of the cache
 
 _RUN = "run.json"
-_CHUNK = 1024  # images in memory at once
 
 
 def codes(
@@ -123,7 +122,7 @@ def _tokens(own: Codes, data: DataSet, split: Split, advance: Callable[[int], No
         with written_whole(path) as part:
             tokens = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype("<u2"), shape=shape)
             done = 0
-            for images in _chunks(data, split):
+            for images in _codec(data).shown(split):
                 tokens[done : done + len(images)] = own.encode(images)
                 done += len(images)
                 advance(done)
@@ -144,12 +143,11 @@ def _is_whole(path: Path, shape: tuple[int, int], codes: int) -> bool:
 def _digest(own: Codes, data: DataSet, split: Split) -> str:
     """Of everything the tokens depend on."""
     content = hashlib.sha256(f"codes {FORMAT} {own.digest} {own.shape} ".encode())
-    for images in _chunks(data, split):
+    for images in _codec(data).shown(split):
         content.update(images.tobytes())
     return content.hexdigest()
 
 
-def _chunks(data: DataSet, split: Split) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
-    assert isinstance(data.codec, ImageCodec)
-    for first in range(0, len(split), _CHUNK):
-        yield data.codec.images(split[first : first + _CHUNK])
+def _codec(images: DataSet) -> ImageCodec:
+    assert isinstance(images.codec, ImageCodec)
+    return images.codec

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
@@ -25,7 +26,6 @@ from dmb.vqvae.quantizer import library
 if TYPE_CHECKING:  # seconds to import: see `engine`
     import lightning_fabric
 
-_READ = 256  # images that are held as int64 tokens
 _SHOWN = (32, 18, 8, 2, 1)  # how many pairs may be shown: so many fill the rows of a square sheet
 
 
@@ -165,7 +165,7 @@ class _Trainer:
         progress, fabric, model = self.progress, self.fabric, self.learner.model
         rows = self.data.validation.spread(self.settings.evaluate_images)
         rows = rows[: len(rows) // fabric.world_size * fabric.world_size]
-        images = torch.cat([self._images(self.data.validation[part]) for part in rows.split(_READ)])
+        images = torch.from_numpy(np.concatenate([*self.codec.shown(self.data.validation, rows)]))
         tokens = model.encode(images.chunk(fabric.world_size)[fabric.global_rank])
         back = self._gathered(model.decode(tokens))
         ratio = psnr(images, back)
