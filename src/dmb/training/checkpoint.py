@@ -22,6 +22,11 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Tensor]
     state: dict[str, Any]
 
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin with `prefix` and a dot, without them."""
+        prefix += "."
+        return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
+
 
 class Checkpoints:
     """The checkpoints of a run: the last few, and the best.

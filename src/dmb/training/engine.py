@@ -3,11 +3,15 @@
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import destroy_process_group
+
+from dmb.numerics import seed_of
 
 if TYPE_CHECKING:  # seconds to import, and only training needs it
     import lightning_fabric
@@ -78,6 +82,14 @@ def gathered(fabric: "lightning_fabric.Fabric", values: Tensor) -> Tensor:
     every = values.new_zeros(fabric.world_size, len(values))
     every[fabric.global_rank] = values
     return averaged(fabric, every).flatten() * fabric.world_size
+
+
+@contextmanager
+def drawing(fabric: "lightning_fabric.Fabric", seed: int, *key: int | str) -> Iterator[None]:
+    """Seed torch's global generators, from which dropout and quantisers draw, for a while; then they are as before."""
+    with torch.random.fork_rng(devices=[fabric.device] if fabric.device.type == "cuda" else []):
+        torch.manual_seed(seed_of(seed, *key, fabric.global_rank))
+        yield
 
 
 def leave(code: int) -> NoReturn:

@@ -206,9 +206,9 @@ class Learner:
         tensors, state = checkpoint
         try:
             self.process.set_marginals(tensors["process.p_0"])
-            self.process.load_state_dict(_under("process", tensors))
-            _fill(self.network, _under("network", tensors))
-            _fill(self.average.module, _under("average", tensors))
+            self.process.load_state_dict(checkpoint.under("process"))
+            _fill(self.network, checkpoint.under("network"))
+            _fill(self.average.module, checkpoint.under("average"))
             self.average.n_averaged.copy_(tensors["average_count"])
             self.density.seen.copy_(tensors["times_seen"])
             if "baseline.gram" in tensors:
@@ -216,7 +216,7 @@ class Learner:
                 self.baseline.moment.copy_(tensors["baseline.moment"])
             for optimiser, prefix, parameters in self._optimised():
                 for name, parameter in parameters.items():
-                    slots = _under(f"{prefix}.{name}", tensors)
+                    slots = checkpoint.under(f"{prefix}.{name}")
                     if slots:
                         optimiser.state[parameter] = {
                             slot: _scattered(value, parameter) for slot, value in slots.items()
@@ -308,7 +308,3 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
     for name, tensor in own.items():
         tensor.copy_(_scattered(_gathered(tensors[name]), tensor))
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix + "."): t for name, t in tensors.items() if name.startswith(prefix + ".")}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from dmb.data.base import Split
 from dmb.losses import follow_draws, noisy_copies
 from dmb.numerics import seed_of, seeded
-from dmb.training.engine import averaged, skips_bad_steps
+from dmb.training.engine import averaged, drawing, skips_bad_steps
 from dmb.training.learner import Learner, Progress
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
@@ -101,7 +101,7 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
     noisy, mine = _batch(learner, data, progress.step, "score")
     learner.set_rates()
     fixed = nullcontext() if learner.joint else learner.process.fixed()
-    with _dropout_seed(settings.seed, progress.step, fabric), fixed:
+    with drawing(fabric, settings.seed, "dropout", progress.step), fixed:
         losses = [_backward(learner, noisy.at(rows), last) for rows, last in _parts(mine, settings.accumulate)]
     loss, seen = torch.cat(losses), noisy.at(mine)
     bits = learner.bits(_mean_without_given(fabric, seen.weight * loss.double(), seen.given))
@@ -163,15 +163,6 @@ def _following(learner: Learner, part: _Noisy, value: Float[Tensor, "p d"]) -> F
     if part.given is not None:  # nothing was drawn there
         log_prob = torch.where(part.given, 0.0, log_prob)
     return follow_draws(value, log_prob, learner.expected_cost(part.x_0, part.x_t, part.t, part.given, value))
-
-
-@contextmanager
-def _dropout_seed(seed: int, step: int, fabric: "lightning_fabric.Fabric") -> Iterator[None]:
-    """Dropout draws from torch's global generators: seed them for this step, and give them back as they were."""
-    devices = [fabric.device] if fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed_of(seed, "dropout", step, fabric.global_rank))
-        yield
 
 
 def _given(x_0: Tensor, share: float, generator: torch.Generator) -> Bool[Tensor, "b d"] | None:

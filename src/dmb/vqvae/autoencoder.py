@@ -50,9 +50,9 @@ class VQVAE(Pretrained, Configurable):
         channels: int = 3,
         grid: int = 8,
         codes: int = 512,
-        width: int = 96,
+        width: int = 64,
         blocks: int = 2,
-        code_width: int = 32,
+        code_width: int = 16,
         decay: float = 0.9,
         revive: float = 0.1,
     ):

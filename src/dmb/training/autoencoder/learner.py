@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,9 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from dmb.numerics import seed_of
 from dmb.training.autoencoder.settings import AutoencoderSettings
 from dmb.training.checkpoint import Checkpoint
-from dmb.training.engine import averaged, skips_bad_steps
+from dmb.training.engine import averaged, drawing, skips_bad_steps
 from dmb.vqvae import VQVAE
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
@@ -67,7 +65,7 @@ class Learner:
         """Learn from this process's share of a batch; the norm of the gradient."""
         settings, progress, fabric = self.settings, self.progress, self.fabric
         self._set_rate()
-        with self._draws():
+        with drawing(fabric, settings.seed, "codes", progress.step):
             losses = self.wrapped(images, detail=settings.detail, commitment=settings.commitment)
         parts = averaged(fabric, torch.stack([part.detach() for part in losses[:_PARTS]])).tolist()
         if not all(map(math.isfinite, parts)):
@@ -99,14 +97,6 @@ class Learner:
         for group in self._optimiser.param_groups:
             group["lr"] = rate * math.cos(math.pi / 2 * step / settings.steps)
 
-    @contextmanager
-    def _draws(self) -> Iterator[None]:
-        """The quantiser draws from torch's global generators: seed them for this step, give them back as they were."""
-        device = self.fabric.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed_of(self.settings.seed, "codes", self.progress.step, self.fabric.global_rank))
-            yield
-
     def _not_finite(self, what: str) -> FloatingPointError:
         broken = [name for name, value in self.model.named_parameters() if not value.detach().isfinite().all()]
         cause = f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
@@ -122,16 +112,15 @@ class Learner:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Become what was saved; a ValueError if it was another model."""
-        tensors, state = checkpoint
         try:
-            self.model.load_state_dict(_under("vqvae.", tensors))
+            self.model.load_state_dict(checkpoint.under("vqvae"))
             for name, parameter in self.model.named_parameters():
                 # scalars stay where optimisers keep them
                 self._optimiser.state[parameter] = {
                     slot: value.to(parameter.device) if value.ndim else value
-                    for slot, value in _under(f"optimiser.{name}.", tensors).items()
+                    for slot, value in checkpoint.under(f"optimiser.{name}").items()
                 }
-            self.progress = Progress(**state)
+            self.progress = Progress(**checkpoint.state)
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
 
@@ -141,7 +130,3 @@ class Learner:
         for name, parameter in self.model.named_parameters():
             for slot, value in self._optimiser.state.get(parameter, {}).items():
                 yield f"optimiser.{name}.{slot}", value
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
