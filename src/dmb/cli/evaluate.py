@@ -1,0 +1,154 @@
+"""`dmb evaluate`."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from dmb.cli.console import notes
+from dmb.data import load
+from dmb.display import counting
+from dmb.evaluation import (
+    CodecQuality,
+    ImageQuality,
+    Likelihood,
+    RealImages,
+    Reconstruction,
+    codec_quality,
+    image_quality,
+    likelihood,
+    reconstruction,
+)
+from dmb.files import to_json
+from dmb.recipes import VQRecipe
+from dmb.runs import Run
+from dmb.training.engine import Accelerator, device
+
+
+def evaluate(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    metrics: tuple[Literal["bound", "fid", "is"], ...] = ("bound",),
+    split: Literal["train", "validation", "test"] = "test",
+    data: Annotated[str | None, arg(metavar="PATH")] = None,
+    sequences: int | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    images: int | None = None,
+    weights: Annotated[Path | None, arg(metavar="FILE")] = None,
+    steps: int | None = None,
+    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    guidance: float | None = None,
+    seed: int = 0,
+    accelerator: Accelerator = "auto",
+    json_: Annotated[bool, arg(name="json")] = False,
+) -> int:
+    """Bound the bits a token that a run's model needs for data it has not seen; compare its images with real ones.
+
+    Examples: `dmb evaluate RUN`; `dmb evaluate RUN --metrics bound fid --steps 128`.
+
+    Of a VQ-VAE: how well images come back from its codes, in place of the bound, and with fid, the floor that it sets
+    for bridges over its codes.
+
+    Args:
+        run: the run folder.
+        metrics: bound, with its standard error; for images, fid, and is: the Inception Score, which comes with fid.
+        split: which part of the data.
+        data: bound that split of another file, read with the run's own alphabet.
+        sequences: bound (or bring back) so many, spread evenly, instead of all.
+        samples: network calls a sequence.
+        batch_size: sequences a network call.
+        images: to sample for fid, and to compare with; 10000 unless given.
+        weights: of the network that fid needs, if they are not in the data folder.
+        steps: for fid, network calls a sample; 64 unless given.
+        sampler: for fid, as in sample.
+        guidance: for fid, how strongly to follow classes, which are as frequent as in training; 1 unless given.
+        seed: of times, noise and samples.
+        accelerator: cpu or cuda; auto takes a GPU if there is one.
+        json_: print JSON.
+    """
+    if not metrics:
+        raise ValueError("--metrics must name bound, fid or is, got none")
+    with_images = not {"fid", "is"}.isdisjoint(metrics)
+    asked = {"images": images, "weights": weights, "steps": steps, "sampler": sampler, "guidance": guidance}
+    for name, value in asked.items():
+        if value is not None and not with_images:
+            raise ValueError(f"--{name} is read for --metrics fid only, got {value}")
+    if data is not None and with_images:
+        raise ValueError(f"--data is read for --metrics bound only, got {data}")
+    folder, where = Run.open(run), device(accelerator)
+    count = 10_000 if images is None else images
+    results: Iterator[Likelihood | Reconstruction | CodecQuality]
+    if isinstance(folder.recipe, VQRecipe):
+        for name, given in {"data": data, "steps": steps, "sampler": sampler, "guidance": guidance}.items():
+            if given is not None:
+                raise ValueError(f"--{name} is read for a bridge only, and {run} is a VQ-VAE; got {given}")
+        if "is" in metrics:
+            raise ValueError(f"the Inception Score is one of samples, and {run} is a VQ-VAE: it has none")
+        results = _of_vqvae(folder, where, metrics, split, sequences, count, weights)
+    else:
+        drawing = {"steps": 64 if steps is None else steps, "guidance": 1.0 if guidance is None else guidance}
+        results = _of_bridge(
+            folder, where, metrics, split, {"sequences": sequences, "samples": samples, "batch_size": batch_size},
+            count, weights, {**drawing, "sampler": sampler}, data, seed,
+        )  # fmt: skip
+    step, found = folder.best().get("step"), dict[str, Any]()
+    for result in results:
+        if data is None:
+            folder.add_evaluation(result, step)
+        if not json_:
+            print(result)
+        found.update(vars(result))
+    if json_:
+        print(to_json(found))
+    return 0
+
+
+def _of_bridge(
+    folder: Run,
+    where: str,
+    metrics: tuple[str, ...],
+    split: str,
+    bounding: dict[str, Any],
+    images: int,
+    weights: Path | None,
+    drawing: dict[str, Any],
+    source: str | None,
+    seed: int,
+) -> Iterator[Likelihood | ImageQuality]:
+    bridge = folder.bridge(where)
+    with counting(notes, "reading the data") as progress:
+        read = folder.data(source, progress=progress)
+    real = None
+    if not {"fid", "is"}.isdisjoint(metrics):  # now, so that what is wrong is found before the bound takes its time
+        real = RealImages(read, split, images=images, weights=weights, score="is" in metrics)
+        real.rehearse(bridge, **drawing)
+    if "bound" in metrics:
+        marginals = folder.summary()["marginals"]
+        with counting(notes, f"evaluating on {split}") as progress:
+            result = likelihood(bridge, read, split, marginals=marginals, seed=seed, progress=progress, **bounding)
+        yield result
+    if real is not None:
+        yield image_quality(bridge, real, seed=seed, progress=partial(counting, notes), **drawing)
+
+
+def _of_vqvae(
+    folder: Run,
+    where: str,
+    metrics: tuple[str, ...],
+    split: str,
+    sequences: int | None,
+    images: int,
+    weights: Path | None,
+) -> Iterator[Reconstruction | CodecQuality]:
+    vqvae, real = folder.vqvae(where), None
+    if "fid" in metrics:
+        with counting(notes, "encoding the images") as progress:
+            real = RealImages(load(folder.path, progress=progress), split, images=images, weights=weights)
+    if "bound" in metrics:
+        with counting(notes, f"evaluating on {split}") as progress:
+            result = reconstruction(vqvae, folder.data(), split, images=sequences, progress=progress)
+        yield result
+    if real is not None:
+        yield codec_quality(real, device=vqvae.device, progress=partial(counting, notes))
