@@ -109,7 +109,8 @@ def masked_codes(folder):
     vqvae = VQVAE(size=4, grid=2, codes=16, width=8, code_width=2)
     vqvae.quantizer.start_from(0.1 * torch.randn(16, 2, generator=torch.Generator().manual_seed(0)))
     vqvae.write(autoencoder)
-    (autoencoder / "run.json").write_text(json.dumps({"recipe": {"data": {"source": str(photos)}}}))
+    described = {"recipe": {"data": {"source": str(photos)}}, "unigram_bits": dmb.data.images(photos).baselines()}
+    (autoencoder / "run.json").write_text(json.dumps(described))
     chosen = recipe(mask=True, source=str(autoencoder))
     chosen = replace(chosen, network=replace(chosen.network, classes=True))
     return trained(folder, chosen, dmb.data.load(autoencoder))
