@@ -176,6 +176,7 @@ def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_pa
     assert kept["images"]["test"]["real"] == pytest.approx(distance(training, test), rel=1e-3)
     assert floor.startswith(f"floor {kept['images']['test']['floor']:.2f} ")
     assert kept["test"]["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
+    assert kept["test"].keys() & kept["images"]["test"].keys() == {"split", "step"}  # or JSON would have one for two
     assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
     for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"]):
         assert dmb_("evaluate", run.path, *arguments) == 2

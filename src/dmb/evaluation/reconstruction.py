@@ -20,13 +20,14 @@ class Reconstruction:
     """The number of codes in use."""
     codes: int
     """How many there are."""
-    images: int
-    of_images: int
+    sequences: int
+    """Images that were looked at."""
+    of_sequences: int
     """How many there are in the split."""
 
     def __str__(self) -> str:
         return (
-            f"PSNR {self.psnr:.2f} dB of {self.images:,} {self.split} images; "
+            f"PSNR {self.psnr:.2f} dB of {self.sequences:,} {self.split} images; "
             f"{self.perplexity:.1f} codes in use of {self.codes:,}"
         )
 
@@ -66,6 +67,6 @@ def reconstruction(
         psnr=psnr(torch.cat(before), torch.cat(after)),
         perplexity=perplexity(torch.cat(tokens), vqvae.codes),
         codes=vqvae.codes,
-        images=len(rows),
-        of_images=len(part),
+        sequences=len(rows),
+        of_sequences=len(part),
     )
