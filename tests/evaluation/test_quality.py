@@ -178,7 +178,8 @@ def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_pa
     assert kept["test"]["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
     assert kept["test"].keys() & kept["images"]["test"].keys() == {"split", "step"}  # or JSON would have one for two
     assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
-    for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"]):
+    for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"], ["--samples", 2],
+                      ["--batch-size", 8], ["--seed", 0]):  # fmt: skip
         assert dmb_("evaluate", run.path, *arguments) == 2
         assert "is a VQ-VAE" in capsys.readouterr().err
 
@@ -358,6 +359,8 @@ def test_the_report_shows_images_beside_bounds(run):
         ("--steps 3", "--steps is read for --metrics fid only, got 3"),
         ("--images 0", "--images is read for --metrics fid only, got 0"),
         ("--metrics fid --data x", "--data is read for --metrics bound only, got x"),
+        ("--metrics bound fid --data x", "--data is read for --metrics bound alone, got x"),
+        ("--metrics fid --batch-size 4", "--batch-size is read for --metrics bound only, got 4"),
         ("--metrics bound fid", "images must be at most 40, all that images has in test, got 10000"),
         ("--metrics bound fid --images 0", "images must be at least 2 for FID, got 0"),
         ("--metrics bound fid --images 40 --steps 0", "steps must be at least 1, got 0"),

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from dmb import recipes
+from dmb.evaluation import CodecQuality
 from dmb.recipes import settings_of
 from dmb.reports import autoencoder, markup, pictures, write_report
 from dmb.runs import Run
@@ -132,6 +133,15 @@ def test_results_are_those_of_the_model_on_validation_and_test_images(page):
     error = images.astype(float) - run.vqvae().decode(tokens).numpy()
     ratio = 20 * math.log10(255) - 10 * math.log10((error**2).mean())
     assert row(source, "test") == ["test", f"{ratio:.2f}", f"{in_use(tokens.numpy()):.1f}", "12 of 12"]
+
+
+def test_the_floor_is_there_once_it_was_looked_at(run):
+    assert "floor" not in results_of(run)
+    found = CodecQuality(split="test", images=10_000, floor=34.567, real=5.25, num_features=2048)
+    run.add_evaluation(found)
+    assert re.findall(r"<td>(.*?)</td>", results_of(run))[-4:] == ["test", "34.57", "5.25", "10,000"]
+    run.add_evaluation(found, step=1)
+    assert "test, of the model at step 1 (outdated)" in results_of(run)
 
 
 def test_test_images_beyond_the_most_are_spread_evenly_over_the_split(run, monkeypatch):

@@ -33,14 +33,14 @@ def evaluate(
     split: Literal["train", "validation", "test"] = "test",
     data: Annotated[str | None, arg(metavar="PATH")] = None,
     sequences: int | None = None,
-    samples: int = 1,
-    batch_size: int = 128,
+    samples: int | None = None,
+    batch_size: int | None = None,
     images: int | None = None,
     weights: Annotated[Path | None, arg(metavar="FILE")] = None,
     steps: int | None = None,
     sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
     guidance: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     accelerator: Accelerator = "auto",
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
@@ -57,42 +57,39 @@ def evaluate(
         split: which part of the data.
         data: bound that split of another file, read with the run's own alphabet.
         sequences: bound (or bring back) so many, spread evenly, instead of all.
-        samples: network calls a sequence.
-        batch_size: sequences a network call.
+        samples: for the bound, network calls a sequence; 1 unless given.
+        batch_size: for the bound, sequences a network call; 128 unless given.
         images: to sample for fid, and to compare with; 10000 unless given.
         weights: of the network that fid needs, if they are not in the data folder.
         steps: for fid, network calls a sample; 64 unless given.
         sampler: for fid, as in sample.
         guidance: for fid, how strongly to follow classes, which are as frequent as in training; 1 unless given.
-        seed: of times, noise and samples.
+        seed: of times, noise and samples; 0 unless given.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
         json_: print JSON.
     """
     if not metrics:
         raise ValueError("--metrics must name bound, fid or is, got none")
-    with_images = not {"fid", "is"}.isdisjoint(metrics)
-    asked = {"images": images, "weights": weights, "steps": steps, "sampler": sampler, "guidance": guidance}
-    for name, value in asked.items():
-        if value is not None and not with_images:
-            raise ValueError(f"--{name} is read for --metrics fid only, got {value}")
-    if data is not None and with_images:
-        raise ValueError(f"--data is read for --metrics bound only, got {data}")
+    bounding = {"sequences": sequences, "samples": samples, "batch_size": batch_size}
+    drawing = {"steps": steps, "sampler": sampler, "guidance": guidance}
+    if "bound" not in metrics:
+        _refuse({"data": data, **bounding}, "--metrics bound only")
+    if {"fid", "is"}.isdisjoint(metrics):
+        _refuse({"images": images, "weights": weights, **drawing}, "--metrics fid only")
+    elif data is not None:
+        raise ValueError(f"--data is read for --metrics bound alone, got {data}")
     folder, where = Run.open(run), device(accelerator)
     count = 10_000 if images is None else images
     results: Iterator[Likelihood | Reconstruction | CodecQuality]
     if isinstance(folder.recipe, VQRecipe):
-        for name, given in {"data": data, "steps": steps, "sampler": sampler, "guidance": guidance}.items():
-            if given is not None:
-                raise ValueError(f"--{name} is read for a bridge only, and {run} is a VQ-VAE; got {given}")
+        only = {"data": data, "samples": samples, "batch_size": batch_size, "seed": seed, **drawing}
+        _refuse(only, f"a bridge only, and {run} is a VQ-VAE")
         if "is" in metrics:
             raise ValueError(f"the Inception Score is one of samples, and {run} is a VQ-VAE: it has none")
         results = _of_vqvae(folder, where, metrics, split, sequences, count, weights)
     else:
-        drawing = {"steps": 64 if steps is None else steps, "guidance": 1.0 if guidance is None else guidance}
-        results = _of_bridge(
-            folder, where, metrics, split, {"sequences": sequences, "samples": samples, "batch_size": batch_size},
-            count, weights, {**drawing, "sampler": sampler}, data, seed,
-        )  # fmt: skip
+        drawing = {"steps": 64, "guidance": 1.0, "sampler": None} | _given(drawing)
+        results = _of_bridge(folder, where, metrics, split, _given(bounding), count, weights, drawing, data, seed or 0)
     step, found = folder.best().get("step"), dict[str, Any]()
     for result in results:
         if data is None:
@@ -103,6 +100,16 @@ def evaluate(
     if json_:
         print(to_json(found))
     return 0
+
+
+def _refuse(options: dict[str, Any], read_for: str) -> None:
+    """Raise an error if one of these, which would not be read, was given."""
+    for name, value in _given(options).items():
+        raise ValueError(f"--{name.replace('_', '-')} is read for {read_for}, got {value}")
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _of_bridge(

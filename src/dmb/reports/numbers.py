@@ -36,7 +36,7 @@ def results(contents: Contents) -> str:
     """Every bound with its error, by part; and how good the images are, if that was looked at."""
     header = ["data", "bound", "score part", "prior part", "marginals alone", "saved", "sequences"]
     found = contents.evaluations
-    rows = [_row(_with_step(split, found[split], contents), found[split]) for split in SPLITS if split in found]
+    rows = [_row(with_step(split, found[split], contents.run), found[split]) for split in SPLITS if split in found]
     best = contents.run.best()
     if best:
         baseline = {"unigram_bits": contents.unigram("validation")}
@@ -142,10 +142,10 @@ def curve(records: list[dict[str, Any]], name: str) -> Curve:
     return Curve(column("step"), column(name))
 
 
-def _with_step(split: str, result: dict[str, Any], contents: Contents) -> str:
+def with_step(split: str, result: dict[str, Any], run: Run) -> str:
     """The split, and a warning if the model has got better since it was evaluated."""
     step = result.get("step")
-    return split if step == contents.run.best().get("step") else f"{split}, of the model at step {step:,} (outdated)"
+    return split if step == run.best().get("step") else f"{split}, of the model at step {step:,} (outdated)"
 
 
 def _row(name: str, result: dict[str, Any]) -> list[str]:
@@ -161,7 +161,7 @@ def _images(contents: Contents) -> str:
     """The distances of samples and of training images to real ones; nothing if they were not asked for."""
     found = contents.evaluations.get("images", {})
     rows = [
-        [_with_step(split, found[split], contents), *_distances(found[split])] for split in SPLITS if split in found
+        [with_step(split, found[split], contents.run), *_distances(found[split])] for split in SPLITS if split in found
     ]
     if not rows:
         return ""

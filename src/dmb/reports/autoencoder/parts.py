@@ -12,7 +12,7 @@ from dmb.reports.autoencoder import figures
 from dmb.reports.autoencoder.contents import Contents, Encoded
 from dmb.reports.contents import finite
 from dmb.reports.markup import number, text
-from dmb.reports.numbers import curve, settings_table, sized
+from dmb.reports.numbers import SPLITS, curve, settings_table, sized, with_step
 from dmb.vqvae import perplexity
 
 MOST_TILES = 256
@@ -30,7 +30,7 @@ def headline(contents: Contents) -> str:
 
 
 def results(contents: Contents) -> str:
-    """PSNR and perplexity, of validation and of test images."""
+    """PSNR and perplexity, of validation and of test images; and the FID that is the floor, if it was looked at."""
     best, codes, rows = contents.run.best(), contents.vqvae.codes, []
     if best:
         name = f"validation, best in training (step {best.get('step', 0):,})"
@@ -46,9 +46,27 @@ def results(contents: Contents) -> str:
         "are spread evenly over the data."
     )
     parts = [table if rows else markup.paragraph("There are none yet."), markup.paragraph(note, "note")]
+    parts.append(_floor(contents))
     if contents.problem:
         parts.append(markup.paragraph(f"There are no figures of test images: {text(contents.problem)}.", "note"))
     return "".join(parts)
+
+
+def _floor(contents: Contents) -> str:
+    """The distances of training images to others, before and after the codes; nothing if they were not asked for."""
+    found = contents.run.evaluations().get("images", {})
+    rows = [
+        [with_step(split, found[split], contents.run), number(finite(found[split].get("floor")), 2),
+         number(finite(found[split].get("real")), 2), f"{found[split].get('images', 0):,}"]
+        for split in SPLITS if split in found
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    note = (
+        "Fréchet Inception Distance to images of the data, of training images after they were codes and as they are. "
+        "The first is the floor: what a perfect model of the codes would reach."
+    )
+    return markup.table(["images", "floor", "real images", "of each"], rows, "figures") + markup.paragraph(note, "note")
 
 
 def over_time(contents: Contents) -> str:
