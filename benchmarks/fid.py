@@ -19,7 +19,7 @@ from dmb.data import Picture, Split
 from dmb.display import counting
 from dmb.evaluation import Inception, feature_cache, features, fid
 
-NOISE = (4, 8, 16, 32)
+NOISE = (4, 16, 64)
 EVERY = 4
 """Of so many test images one is given noise, and compared with all as they are."""
 
@@ -31,8 +31,8 @@ def main(count: int) -> None:
     cifar10, network = data.cifar10(), Inception.load()
     assert isinstance(cifar10.codec, Picture)
     codec = cifar10.codec
-    if not 2 <= count <= len(cifar10.test):
-        raise ValueError(f"IMAGES must lie in [2, {len(cifar10.test)}], got {count}")
+    if not 2 * EVERY <= count <= len(cifar10.test):
+        raise ValueError(f"IMAGES must lie in [{2 * EVERY}, {len(cifar10.test)}], got {count}")
 
     def images(split: Split) -> np.ndarray:
         return np.concatenate([*codec.shown(split, split.spread(count))])
