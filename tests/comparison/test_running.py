@@ -61,13 +61,17 @@ def test_a_job_that_fails_says_why_and_stops_no_other(scripts):
     assert ended[2].startswith("exit code 0")  # it said that all is well, and left nothing
 
 
-def test_no_more_than_so_many_run_side_by_side_and_cores_are_shared_among_them(scripts):
+@pytest.mark.parametrize("threads", [None, "7"])
+def test_no_more_than_so_many_run_side_by_side_and_cores_are_shared_among_them(scripts, monkeypatch, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
     code = (BEGIN + "(path / 'threads').write_text(os.environ['OMP_NUM_THREADS']); time.sleep(0.5)", DONE)
     together = []
     jobs = scripts(code, code, code)
     assert outcome(jobs, workers=2, watch=lambda running: together.append(len(running)))[1] == dict.fromkeys(range(3))
     assert max(together) == 2
-    assert {(job.path / "threads").read_text() for job in jobs} == {str(max(1, cores() // 2))}
+    assert {(job.path / "threads").read_text() for job in jobs} == {threads or str(max(1, cores() // 2))}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -28,11 +28,12 @@ def run(
 
     Args:
         jobs: in the order in which they are begun.
-        workers: how many run side by side; they share the cores among them.
+        workers: how many run side by side; they share the cores among them, unless
+            `OMP_NUM_THREADS` says how many each has.
         ended: called with every job that has come to its end, and with the reason if it failed.
         watch: called now and then with the jobs that are running.
     """
-    environment = os.environ | {"OMP_NUM_THREADS": str(max(1, cores() // workers))}
+    environment = {"OMP_NUM_THREADS": str(max(1, cores() // workers))} | os.environ
     waiting = deque(jobs)
     running: list[_Child] = []
     with Signals() as signals:
