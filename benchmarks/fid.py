@@ -43,17 +43,17 @@ def main(count: int) -> None:
 
     test = images(cifar10.test)
     real = seen(test, "test images")
-    print(f"CIFAR-10, {count:,} images of each kind")
+    print(f"CIFAR-10, {count:,} training and test images")
     print(f"{'test to themselves':28}{fid(real, real):10.4f}", flush=True)
     training = seen(images(cifar10.train), "training images")
     print(f"{'training to test':28}{fid(training, real):10.4f}", flush=True)
     few = test[::EVERY]
-    print(f"{f'{len(few):,} of them to test':28}{fid(real[::EVERY], real):10.4f}", flush=True)
+    print(f"{f'{len(few):,} test images to all':28}{fid(real[::EVERY], real):10.4f}", flush=True)
     for deviation in NOISE:
         noise = np.random.default_rng(0).normal(scale=deviation, size=few.shape)
         noisy = np.clip(np.rint(few + noise), 0, 255).astype(np.uint8)
         distance = fid(seen(noisy, f"test images with noise of {deviation}"), real)
-        print(f"{f'  with noise of {deviation}':28}{distance:10.4f}", flush=True)
+        print(f"{f'  the same, noise of {deviation}':28}{distance:10.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_pa
     assert result.real < result.floor
 
 
-def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_path, capsys):
+def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_path, capsys, monkeypatch):
     source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
     whole, chosen = dmb.data.images(source), override(recipes.vqvae(), [f"source={source}", "grid=4", "codes=16"])
     run = Run.create(tmp_path / "vqvae", chosen, whole)
@@ -179,9 +179,14 @@ def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_pa
     assert kept["test"].keys() & kept["images"]["test"].keys() == {"split", "step"}  # or JSON would have one for two
     assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
     for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"], ["--samples", 2],
-                      ["--batch-size", 8], ["--seed", 0]):  # fmt: skip
+                      ["--batch-size", 8, "--metrics", "fid"], ["--seed", 0]):  # fmt: skip
         assert dmb_("evaluate", run.path, *arguments) == 2
         assert "is a VQ-VAE" in capsys.readouterr().err
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
+    assert dmb_("evaluate", run.path, "--metrics", "fid", "--images", 11) == 2
+    assert "images must be at most 10" in capsys.readouterr().err
+    assert not list((tmp_path / "home").iterdir())  # nothing was encoded for it
 
 
 @pytest.mark.parametrize("levels", [4, 256])
@@ -356,11 +361,13 @@ def test_the_report_shows_images_beside_bounds(run):
     ("arguments", "message"),
     [
         ("--metrics", "--metrics must name bound, fid or is, got none"),
-        ("--steps 3", "--steps is read for --metrics fid only, got 3"),
-        ("--images 0", "--images is read for --metrics fid only, got 0"),
+        ("--steps 3", "--steps is read for --metrics fid and is only, got 3"),
+        ("--images 0", "--images is read for --metrics fid and is only, got 0"),
         ("--metrics fid --data x", "--data is read for --metrics bound only, got x"),
         ("--metrics bound fid --data x", "--data is read for --metrics bound alone, got x"),
         ("--metrics fid --batch-size 4", "--batch-size is read for --metrics bound only, got 4"),
+        ("--metrics fid --sequences 4", "--sequences is read for --metrics bound only, got 4"),
+        ("--metrics is --samples 4", "--samples is read for --metrics bound only, got 4"),
         ("--metrics bound fid", "images must be at most 40, all that images has in test, got 10000"),
         ("--metrics bound fid --images 0", "images must be at least 2 for FID, got 0"),
         ("--metrics bound fid --images 40 --steps 0", "steps must be at least 1, got 0"),

@@ -72,20 +72,22 @@ def evaluate(
         raise ValueError("--metrics must name bound, fid or is, got none")
     bounding = {"sequences": sequences, "samples": samples, "batch_size": batch_size}
     drawing = {"steps": steps, "sampler": sampler, "guidance": guidance}
-    if "bound" not in metrics:
-        _refuse({"data": data, **bounding}, "--metrics bound only")
-    if {"fid", "is"}.isdisjoint(metrics):
-        _refuse({"images": images, "weights": weights, **drawing}, "--metrics fid only")
-    elif data is not None:
-        raise ValueError(f"--data is read for --metrics bound alone, got {data}")
     folder, where = Run.open(run), device(accelerator)
-    count = 10_000 if images is None else images
-    results: Iterator[Likelihood | Reconstruction | CodecQuality]
-    if isinstance(folder.recipe, VQRecipe):
+    of_vqvae = isinstance(folder.recipe, VQRecipe)
+    if of_vqvae:
         only = {"data": data, "samples": samples, "batch_size": batch_size, "seed": seed, **drawing}
         _refuse(only, f"a bridge only, and {run} is a VQ-VAE")
         if "is" in metrics:
             raise ValueError(f"the Inception Score is one of samples, and {run} is a VQ-VAE: it has none")
+    if "bound" not in metrics:
+        _refuse({"data": data, **bounding}, "--metrics bound only")
+    if {"fid", "is"}.isdisjoint(metrics):
+        _refuse({"images": images, "weights": weights, **drawing}, "--metrics fid and is only")
+    else:
+        _refuse({"data": data}, "--metrics bound alone")
+    count = 10_000 if images is None else images
+    results: Iterator[Likelihood | Reconstruction | CodecQuality]
+    if of_vqvae:
         results = _of_vqvae(folder, where, metrics, split, sequences, count, weights)
     else:
         drawing = {"steps": 64, "guidance": 1.0, "sampler": None} | _given(drawing)
@@ -151,6 +153,7 @@ def _of_vqvae(
 ) -> Iterator[Reconstruction | CodecQuality]:
     vqvae, real = folder.vqvae(where), None
     if "fid" in metrics:
+        RealImages(folder.data(), split, images=images, weights=weights)  # finds what is wrong before all are encoded
         with counting(notes, "encoding the images") as progress:
             real = RealImages(load(folder.path, progress=progress), split, images=images, weights=weights)
     if "bound" in metrics:

@@ -64,9 +64,12 @@ def _floor(contents: Contents) -> str:
         return ""
     note = (
         "Fréchet Inception Distance to images of the data, of training images after they were codes and as they are. "
-        "The first is the floor: what a perfect model of the codes would reach."
+        "The first is the floor: what a perfect model of the codes would reach. Both depend on how many images there "
+        "are, and say little if there are no more than the network has features, 2,048."
     )
-    return markup.table(["images", "floor", "real images", "of each"], rows, "figures") + markup.paragraph(note, "note")
+    return markup.table(
+        ["compared with", "floor", "real images", "images of each"], rows, "figures"
+    ) + markup.paragraph(note, "note")
 
 
 def over_time(contents: Contents) -> str:
