@@ -3,7 +3,7 @@
 python benchmarks/fid.py [IMAGES]
 
 Needs CIFAR-10 (`dmb prepare cifar10`), the weights of the Inception network (docs/images.md) and the extra `image`.
-10,000 images, which are as many as there are to test, take a core an hour and a half; what the network sees is kept,
+10,000 images, which are as many as there are to test, take a core an hour; what the network sees is kept,
 so that a second run, or one that was interrupted, has less to do.
 """
 
@@ -20,7 +20,7 @@ from dmb.display import counting
 from dmb.evaluation import Inception, feature_cache, features, fid
 
 NOISE = (4, 16, 64)
-EVERY = 4
+EVERY = 10
 """Of so many test images one is given noise, and compared with all as they are."""
 
 notes = Console(stderr=True)
