@@ -71,6 +71,7 @@ def evaluate(
     if not metrics:
         raise ValueError("--metrics must name bound, fid or is, got none")
     bounding = {"sequences": sequences, "samples": samples, "batch_size": batch_size}
+    comparing = {"images": images, "weights": weights}
     drawing = {"steps": steps, "sampler": sampler, "guidance": guidance}
     folder, where = Run.open(run), device(accelerator)
     of_vqvae = isinstance(folder.recipe, VQRecipe)
@@ -82,16 +83,16 @@ def evaluate(
     if "bound" not in metrics:
         _refuse({"data": data, **bounding}, "--metrics bound only")
     if {"fid", "is"}.isdisjoint(metrics):
-        _refuse({"images": images, "weights": weights, **drawing}, "--metrics fid and is only")
+        _refuse({**comparing, **drawing}, "--metrics fid and is only")
     else:
         _refuse({"data": data}, "--metrics bound alone")
-    count = 10_000 if images is None else images
     results: Iterator[Likelihood | Reconstruction | CodecQuality]
     if of_vqvae:
-        results = _of_vqvae(folder, where, metrics, split, sequences, count, weights)
+        results = _of_vqvae(folder, where, metrics, split, sequences, _given(comparing))
     else:
-        drawing = {"steps": 64, "guidance": 1.0, "sampler": None} | _given(drawing)
-        results = _of_bridge(folder, where, metrics, split, _given(bounding), count, weights, drawing, data, seed or 0)
+        results = _of_bridge(
+            folder, where, metrics, split, _given(bounding), _given(comparing), _given(drawing), data, seed or 0
+        )
     step, found = folder.best().get("step"), dict[str, Any]()
     for result in results:
         if data is None:
@@ -120,8 +121,7 @@ def _of_bridge(
     metrics: tuple[str, ...],
     split: str,
     bounding: dict[str, Any],
-    images: int,
-    weights: Path | None,
+    comparing: dict[str, Any],
     drawing: dict[str, Any],
     source: str | None,
     seed: int,
@@ -131,7 +131,7 @@ def _of_bridge(
         read = folder.data(source, progress=progress)
     real = None
     if not {"fid", "is"}.isdisjoint(metrics):  # now, so that what is wrong is found before the bound takes its time
-        real = RealImages(read, split, images=images, weights=weights, score="is" in metrics)
+        real = RealImages(read, split, score="is" in metrics, **comparing)
         real.rehearse(bridge, **drawing)
     if "bound" in metrics:
         marginals = folder.summary()["marginals"]
@@ -148,14 +148,13 @@ def _of_vqvae(
     metrics: tuple[str, ...],
     split: str,
     sequences: int | None,
-    images: int,
-    weights: Path | None,
+    comparing: dict[str, Any],
 ) -> Iterator[Reconstruction | CodecQuality]:
     vqvae, real = folder.vqvae(where), None
     if "fid" in metrics:
-        RealImages(folder.data(), split, images=images, weights=weights)  # finds what is wrong before all are encoded
+        RealImages(folder.data(), split, **comparing)  # finds what is wrong before all are encoded
         with counting(notes, "encoding the images") as progress:
-            real = RealImages(load(folder.path, progress=progress), split, images=images, weights=weights)
+            real = RealImages(load(folder.path, progress=progress), split, **comparing)
     if "bound" in metrics:
         with counting(notes, f"evaluating on {split}") as progress:
             result = reconstruction(vqvae, folder.data(), split, images=sequences, progress=progress)
