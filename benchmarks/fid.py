@@ -15,9 +15,9 @@ from rich.console import Console
 from torch import Tensor
 
 from dmb import data
+from dmb.app.display import counting
+from dmb.app.evaluation import Inception, feature_cache, features, fid
 from dmb.data import Picture, Split
-from dmb.display import counting
-from dmb.evaluation import Inception, feature_cache, features, fid
 
 NOISE = (4, 16, 64)
 EVERY = 10

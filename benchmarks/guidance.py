@@ -9,9 +9,10 @@ import torch
 from sklearn.svm import SVC  # type: ignore[import-untyped]
 from torch import Tensor
 
-from dmb import data, recipes, train
+from dmb import data, train
+from dmb.app import recipes
 from dmb.data import Split
-from dmb.numerics import seeded
+from dmb.seeding import seeded
 
 GUIDANCE = (1.0, 1.5, 2.0, 3.0)
 

@@ -8,8 +8,9 @@ python benchmarks/known_entropy.py [SEEDS] [learned]
 import sys
 import time
 
-from dmb import data, recipes, train
-from dmb.evaluation import likelihood
+from dmb import data, train
+from dmb.app import recipes
+from dmb.app.evaluation import likelihood
 
 LENGTH = 16
 STEPS = (250, 500, 1000)

@@ -10,7 +10,8 @@ import sys
 
 import torch
 
-from dmb import Bridge, data, numerics, recipes, train
+from dmb import Bridge, data, seeding, train
+from dmb.app import recipes
 from dmb.data import DataSet
 from dmb.losses import noisy_copies
 from dmb.variance import TimeDensity
@@ -40,7 +41,7 @@ def _variance(bridge: Bridge, text: DataSet, density: TimeDensity | None) -> flo
     for step in range(-LEARN, BATCHES):
         x_0 = text.train.batch(32, step=step + LEARN, seed=1).x_0
         x_t, t, weight = noisy_copies(
-            bridge.process, x_0, density=density, generator=numerics.seeded("times", step + LEARN)
+            bridge.process, x_0, density=density, generator=seeding.seeded("times", step + LEARN)
         )
         with bridge.process.fixed():
             loss = bridge.integrand(x_t, x_0, t).sum(-1)

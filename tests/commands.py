@@ -1,6 +1,6 @@
 """The command line, called as a user calls it but in this process."""
 
-from dmb.cli import main
+from dmb.app.cli import main
 
 
 def dmb_(*arguments):

@@ -317,7 +317,7 @@ def test_a_template_may_be_marked_by_frozen_instead_of_minus_one():
 
 
 def test_importing_the_library_loads_no_training_engine():
-    code = "import sys, dmb, dmb.cli; print(*{'lightning_fabric', 'torch._dynamo', 'tensorboard', 'torchmetrics'} & set(sys.modules))"
+    code = "import sys, dmb, dmb.app.cli; print(*{'lightning_fabric', 'torch._dynamo', 'tensorboard', 'torchmetrics'} & set(sys.modules))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dmb
-from dmb.evaluation import likelihood
+from dmb.app.evaluation import likelihood
 from dmb.training import engine
 
 LENGTH = 8

@@ -1,7 +1,6 @@
 """Discrete Markov Bridge: generative modelling of discrete data with a learned forward process."""
 
 from dmb import data as data
-from dmb import recipes as recipes
 from dmb import samplers as samplers
 from dmb import theory as theory
 from dmb.bridge import Bridge as Bridge
@@ -24,7 +23,7 @@ from dmb.schedules import Geometric as Geometric
 from dmb.schedules import Linear as Linear
 from dmb.schedules import LogLinear as LogLinear
 from dmb.schedules import Schedule as Schedule
-from dmb.training import Report as Report
-from dmb.training import Settings as Settings
+from dmb.training import TrainingReport as TrainingReport
+from dmb.training import TrainingSettings as TrainingSettings
 from dmb.training import train as train
 from dmb.version import __version__ as __version__

@@ -1,6 +1,6 @@
 """`python -m dmb` is `dmb`."""
 
-from dmb.cli import main
+from dmb.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,7 @@ import torch
 
 import dmb
 import toys
-from dmb import losses, numerics, theory
+from dmb import losses, numerics, seeding, theory
 from dmb.training import engine
 from dmb.variance import CostBaseline
 
@@ -115,7 +115,7 @@ def test_the_draws_part_of_the_gradient_matters(name):
 
 
 def data_of(mu, count, tmp_path):
-    rows = numerics.categorical(mu.flatten().expand(count, -1), generator=numerics.seeded("data"))
+    rows = numerics.categorical(mu.flatten().expand(count, -1), generator=seeding.seeded("data"))
     np.save(tmp_path / "toy.npy", STATES[rows].numpy())
     return dmb.data.load(tmp_path / "toy.npy")
 
@@ -132,11 +132,11 @@ def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, 
     reports = dmb.train(
         bridge, data, fabric=engine(accelerator="cpu"), matrix_objective="joint", cycles=1, score_steps=60, **SETTINGS
     )
-    rows = STATES[numerics.categorical(MU.flatten().expand(5000, -1), generator=numerics.seeded("rows"))]
+    rows = STATES[numerics.categorical(MU.flatten().expand(5000, -1), generator=seeding.seeded("rows"))]
     for report in reports:
         if not report.improved:
             continue
-        sampled = bridge.bound(rows, batch_size=2000, generator=numerics.seeded("bound"))
+        sampled = bridge.bound(rows, batch_size=2000, generator=seeding.seeded("bound"))
         with torch.no_grad():
             score = exact_score(bridge).item()
         assert sampled.score.mean().item() == pytest.approx(score, abs=3 * sampled.stderr * 2 * np.log(2) + 1e-5)

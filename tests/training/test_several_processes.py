@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from commands import dmb_
-from dmb.runs import Run
+from dmb.app.runs import Run
 from dmb.training.checkpoint import Checkpoints
 
 SOURCE = Path(__file__).parents[2] / "src"

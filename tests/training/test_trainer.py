@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 import dmb
-from dmb import numerics
+from dmb import numerics, seeding
 from dmb.data.base import Batch
-from dmb.training import Settings, engine
+from dmb.training import TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.learner import Learner
 from dmb.training.phases import matrix_phase, score_phase
@@ -155,7 +155,7 @@ def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
 
 
 def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
-    learner = Learner(make(data), Settings(matrix_steps=20), engine(accelerator="cpu"))
+    learner = Learner(make(data), TrainingSettings(matrix_steps=20), engine(accelerator="cpu"))
     before = {name: p.clone() for name, p in learner.network.named_parameters()}
     trace = list(matrix_phase(learner, data.train))
     assert len(trace) == 20
@@ -170,20 +170,20 @@ def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
 @pytest.mark.usefixtures("no_type_checks")
 def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
     bridge = make(data, dropout=0.0)
-    settings = Settings(score_steps=250, batch_size=16, learning_rate=1e-12, weight_decay=0.0)
+    settings = TrainingSettings(score_steps=250, batch_size=16, learning_rate=1e-12, weight_decay=0.0)
     learner = Learner(bridge, settings, engine(accelerator="cpu"))
     steps = torch.tensor([step.loss_bits for step in score_phase(learner, data.train)])
     assert learner.density.seen[0].sum() > 1000  # there is a density, and it has learnt
-    u = numerics.stratified_times(1000, generator=numerics.seeded("times"))
+    u = numerics.stratified_times(1000, generator=seeding.seeded("times"))
     assert learner.density.at(u)[1].std() > 0.1
-    exact = learner.model.bound(data.train[:], samples=20, generator=numerics.seeded("bound"))
+    exact = learner.model.bound(data.train[:], samples=20, generator=seeding.seeded("bound"))
     error = (steps.std() / len(steps) ** 0.5).item() + exact.stderr
     assert steps.mean().item() == pytest.approx(exact.score_bits, abs=4 * error)
     assert error < 0.1
 
 
 def test_score_learning_leaves_the_rates_alone(data):
-    learner = Learner(make(data), Settings(score_steps=3, batch_size=8), engine(accelerator="cpu"))
+    learner = Learner(make(data), TrainingSettings(score_steps=3, batch_size=8), engine(accelerator="cpu"))
     before = learner.process.raw_alpha.clone()
     steps = list(score_phase(learner, data.train))
     assert len(steps) == learner.progress.step == 3
@@ -201,7 +201,7 @@ def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
         "evaluate_every": 300,
         "chain_steps": 24,
     }
-    learner = Learner(make(data, dropout=0.0), Settings(start="random"), engine(accelerator="cpu"))
+    learner = Learner(make(data, dropout=0.0), TrainingSettings(start="random"), engine(accelerator="cpu"))
     truth = data.marginals()
     assert (learner.process.p_0 - truth).abs().sum(-1).mean() > 0.2
     run(make(data, dropout=0.0), data, folder=tmp_path, start="random", **options)
@@ -245,7 +245,7 @@ def test_tolerances_end_their_phase_or_the_whole(data, options, steps, monkeypat
 
 
 def test_the_learning_rate_warms_up_and_falls_along_a_cosine(data):
-    settings = Settings(cycles=1, score_steps=100, warmup=10, learning_rate=0.5, decay="cosine")
+    settings = TrainingSettings(cycles=1, score_steps=100, warmup=10, learning_rate=0.5, decay="cosine")
     learner = Learner(make(data), settings, engine(accelerator="cpu"))
     other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(other, T_max=100)
@@ -262,7 +262,7 @@ def test_the_learning_rate_warms_up_and_falls_along_a_cosine(data):
 
 
 def test_weight_decay_acts_on_matrices_and_turns_off_at_its_step(data):
-    settings = Settings(learning_rate=0.1, warmup=0, weight_decay=0.5, weight_decay_until=7)
+    settings = TrainingSettings(learning_rate=0.1, warmup=0, weight_decay=0.5, weight_decay_until=7)
     learner = Learner(make(data), settings, engine(accelerator="cpu"))
     decays = {}
     for step in (0, 6, 7, 50):
@@ -276,7 +276,7 @@ def test_weight_decay_acts_on_matrices_and_turns_off_at_its_step(data):
 
 
 def test_the_averaged_weights_follow_their_recursion(data):
-    learner = Learner(make(data), Settings(ema=0.8, batch_size=8, score_steps=30), engine(accelerator="cpu"))
+    learner = Learner(make(data), TrainingSettings(ema=0.8, batch_size=8, score_steps=30), engine(accelerator="cpu"))
     expected = None
     for count, _ in enumerate(score_phase(learner, data.train)):
         now = learner.network.output.weight.detach().double()
@@ -297,7 +297,7 @@ def test_the_bridge_holds_the_weights_that_were_best_on_validation(data):
 
 
 def test_gradients_are_clipped_to_the_norm_that_is_asked(data):
-    settings = Settings(clip=1e-3, batch_size=8, learning_rate=1.0, warmup=0, weight_decay=0.0)
+    settings = TrainingSettings(clip=1e-3, batch_size=8, learning_rate=1.0, warmup=0, weight_decay=0.0)
     learner = Learner(make(data), settings, engine(accelerator="cpu"))
     seen = []
     learner._score_optimiser.register_step_pre_hook(
@@ -312,7 +312,7 @@ def test_gradients_are_clipped_to_the_norm_that_is_asked(data):
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
 def test_the_loss_is_in_float32_whatever_the_network_computes_in(data, precision):
-    learner = Learner(make(data), Settings(), engine(accelerator="cpu", precision=precision))
+    learner = Learner(make(data), TrainingSettings(), engine(accelerator="cpu", precision=precision))
     x_0 = data.train[:4]
     inner = []
     learner.network.output.register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
@@ -373,7 +373,7 @@ def test_a_tied_process_keeps_one_row_of_marginals(tmp_path, data):
 def test_training_leaves_the_global_generator_as_it_was(data):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    learner = Learner(make(data), Settings(batch_size=8), engine(accelerator="cpu"))
+    learner = Learner(make(data), TrainingSettings(batch_size=8), engine(accelerator="cpu"))
     torch.manual_seed(3)
     next(score_phase(learner, data.train))
     assert torch.equal(torch.get_rng_state(), before)
@@ -381,7 +381,7 @@ def test_training_leaves_the_global_generator_as_it_was(data):
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(data):
     with pytest.raises(ValueError, match="multiple of 3"):
-        Settings(batch_size=16, accumulate=3)
+        TrainingSettings(batch_size=16, accumulate=3)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(data):
 )
 def test_settings_that_make_no_sense_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
-        Settings(**{name: value})
+        TrainingSettings(**{name: value})
 
 
 def test_an_unknown_setting_is_refused_with_those_that_exist(data):
@@ -426,7 +426,7 @@ def test_labels_reach_the_network(data):
     process = dmb.BridgeProcess.from_marginals(labelled.marginals())
     network = dmb.MLP(17, 64, width=8, blocks=1, num_classes=10)
     seen = []
-    learner = Learner(dmb.Bridge(process, network), Settings(batch_size=4), engine(accelerator="cpu"))
+    learner = Learner(dmb.Bridge(process, network), TrainingSettings(batch_size=4), engine(accelerator="cpu"))
     learner.network.register_forward_pre_hook(lambda _, args: seen.append(args[2]))
     next(score_phase(learner, labelled.train))
     batch: Batch = labelled.train.batch(4, step=0, seed=0)

@@ -8,7 +8,6 @@ from dmb.data.base import Stream as Stream
 from dmb.data.codecs import Bytes as Bytes
 from dmb.data.codecs import Characters as Characters
 from dmb.data.codecs import Codec as Codec
-from dmb.data.codecs import Codes as Codes
 from dmb.data.codecs import Columns as Columns
 from dmb.data.codecs import Grid as Grid
 from dmb.data.codecs import ImageCodec as ImageCodec
@@ -21,8 +20,6 @@ from dmb.data.loading import load as load
 from dmb.data.sources.array import array as array
 from dmb.data.sources.cifar10 import cifar10 as cifar10
 from dmb.data.sources.cifar10 import prepare_cifar10 as prepare_cifar10
-from dmb.data.sources.codes import codes as codes
-from dmb.data.sources.codes import images_of as images_of
 from dmb.data.sources.digits import digits as digits
 from dmb.data.sources.images import images as images
 from dmb.data.sources.markov import markov as markov

@@ -1,15 +1,12 @@
 """Any data set by its name or file."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture
 from dmb.data.home import existing
 from dmb.data.sources.array import array
 from dmb.data.sources.cifar10 import cifar10
-from dmb.data.sources.codes import codes, holds_vqvae
 from dmb.data.sources.digits import digits
 from dmb.data.sources.images import images
 from dmb.data.sources.markov import markov
@@ -30,12 +27,10 @@ def load(
     encoding: str = "characters",
     levels: int | None = None,
     codec: Codec | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> DataSet:
-    """The data set called `source`, or what is there: a folder of images, the run of a VQ-VAE, or a file.
+    """The data set called `source`, or what is there: a folder of images, or a file.
 
-    Files are `.npy` and `.npz`, `.csv` and `.parquet`, else text. The run folder of a VQ-VAE stands for the images that
-    it was trained on, as its codes.
+    Files are `.npy` and `.npz`, `.csv` and `.parquet`, else text.
 
     `load(data.source, length=data.num_positions, codec=data.codec)` gives any data set again.
 
@@ -45,38 +40,34 @@ def load(
         encoding: of a text file; see `text`.
         levels: a channel of an image has; 256, unless given.
         codec: a model's codec, to read other data in its tokens.
-        progress: called with the number of images that a VQ-VAE has encoded, and of all; other data take no time.
 
     >>> load("digits").name
     'digits'
     """
     sized = {} if length is None else {"length": length}
-    named = isinstance(source, str) and source in BUILT_IN
+    named = is_name(source)
     if not named and not Path(source).exists():
         raise ValueError(f"no data set or file called {str(source)!r}: built in are {', '.join(BUILT_IN)}")
-    is_folder = not named and Path(source).is_dir()
-    is_run = is_folder and holds_vqvae(Path(source))
-    if source == "cifar10" if named else is_folder and not is_run:
-        _refuse_encoding(source, encoding)
+    if source == "cifar10" if named else Path(source).is_dir():
+        refuse_encoding(source, encoding)
         data = _of_images(source, levels, codec)
-    elif levels is not None:
-        raise ValueError(f"levels is read for images only, got {levels} for {source}")
-    elif is_run:
-        _refuse_encoding(source, encoding)
-        data = codes(source, codec=codec, progress=progress)
-    elif named:
-        _refuse_encoding(source, encoding)
-        data = digits() if source == "digits" else BUILT_IN[str(source)](**sized)
-    elif existing(Path(source)).suffix.lower() in (*ARRAYS, *TABLES):
-        _refuse_encoding(source, encoding)
-        data = _of_fixed_length(Path(source), codec)
     else:
-        data = text(source, encoding=encoding, codec=codec, **sized)
-    if length is not None and data.num_positions != length:
-        raise ValueError(f"length must be {data.num_positions} for {data.name}, got {length}")
-    if codec is not None and _meaning(codec) != _meaning(data.codec):
-        raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
+        refuse_levels(source, levels)
+        if named:
+            refuse_encoding(source, encoding)
+            data = digits() if source == "digits" else BUILT_IN[str(source)](**sized)
+        elif existing(Path(source)).suffix.lower() in (*ARRAYS, *TABLES):
+            refuse_encoding(source, encoding)
+            data = _of_fixed_length(Path(source), codec)
+        else:
+            data = text(source, encoding=encoding, codec=codec, **sized)
+    refuse_unlike(data, length, codec)
     return data
+
+
+def is_name(source: str | Path) -> bool:
+    """Whether it is the name of a data set that is built in, and not a path."""
+    return isinstance(source, str) and source in BUILT_IN
 
 
 def _of_images(source: str | Path, levels: int | None, codec: Codec | None) -> DataSet:
@@ -94,14 +85,24 @@ def _of_fixed_length(path: Path, codec: Codec | None) -> DataSet:
     return table(path, codec if isinstance(codec, Columns) else None)
 
 
-def _refuse_encoding(source: str | Path, encoding: str) -> None:
+def refuse_encoding(source: str | Path, encoding: str) -> None:
+    """A ValueError if an encoding is chosen for data that are no text."""
     if encoding != "characters":
         raise ValueError(f"encoding is read for text files only, got {encoding!r} for {source}")
 
 
-def _meaning(codec: Codec) -> dict[str, Any]:
-    """All that tokens mean; a VQ-VAE is the same wherever it lies."""
-    return {key: value for key, value in codec.to_config().items() if key != "vqvae"}
+def refuse_levels(source: str | Path, levels: int | None) -> None:
+    """A ValueError if levels are chosen for data that are no images."""
+    if levels is not None:
+        raise ValueError(f"levels is read for images only, got {levels} for {source}")
+
+
+def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> None:
+    """A ValueError if sequences are not of that length, or tokens do not mean what they mean to that codec."""
+    if length is not None and data.num_positions != length:
+        raise ValueError(f"length must be {data.num_positions} for {data.name}, got {length}")
+    if codec is not None and codec.meaning() != data.codec.meaning():
+        raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
 
 
 def _brief(codec: Codec) -> str:

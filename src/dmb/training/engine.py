@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import destroy_process_group
 
-from dmb.numerics import seed_of
+from dmb.seeding import seed_of
 
 if TYPE_CHECKING:  # seconds to import, and only training needs it
     import lightning_fabric

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dmb.bridge import Bridge
-from dmb.numerics import seeded
+from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import averaged
-from dmb.training.settings import Settings
+from dmb.training.settings import TrainingSettings
 from dmb.variance import CostBaseline, TimeDensity
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
@@ -56,7 +56,7 @@ class Learner:
         fabric: the engine that places, wraps and synchronises the network.
     """
 
-    def __init__(self, bridge: Bridge, settings: Settings, fabric: "lightning_fabric.Fabric"):
+    def __init__(self, bridge: Bridge, settings: TrainingSettings, fabric: "lightning_fabric.Fabric"):
         self.settings, self.fabric, self.progress = settings, fabric, Progress()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dmb.data.base import Split
 from dmb.losses import follow_draws, noisy_copies
-from dmb.numerics import seed_of, seeded
+from dmb.seeding import seed_of, seeded
 from dmb.training.engine import averaged, drawing, skips_bad_steps
 from dmb.training.learner import Learner, Progress
 

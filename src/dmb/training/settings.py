@@ -6,10 +6,10 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class TrainingSettings:
     """Algorithm 1 and its optimisers. Tolerances are in bits a token; 0 means never to stop early.
 
-    >>> Settings(cycles=2, score_steps=500).total_steps
+    >>> TrainingSettings(cycles=2, score_steps=500).total_steps
     1000
     """
 
@@ -110,13 +110,13 @@ class Settings:
         )
 
 
-def settings_from(options: dict[str, object]) -> Settings:
+def settings_from(options: dict[str, object]) -> TrainingSettings:
     """Settings from a dictionary; a name that is none of them is an error that lists those that are."""
-    known = [field.name for field in fields(Settings)]
+    known = [field.name for field in fields(TrainingSettings)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"no training setting called {', '.join(unknown)}; there are {', '.join(known)}")
-    return Settings(**options)  # type: ignore[arg-type]
+    return TrainingSettings(**options)  # type: ignore[arg-type]
 
 
 def _require(holds: bool, name: str, rule: str, value: object) -> None:

@@ -11,16 +11,16 @@ import torch
 from dmb.bridge import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
-from dmb.numerics import seeded
 from dmb.processes import BridgeProcess
 from dmb.schedules import Canonical
+from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
 from dmb.training.learner import Learner, Progress
 from dmb.training.loop import Loop, checkpoints_in
 from dmb.training.phases import matrix_phase, score_phase
 from dmb.training.reporting import AnyReport, Fact
-from dmb.training.settings import Settings, settings_from
+from dmb.training.settings import TrainingSettings, settings_from
 
 if TYPE_CHECKING:  # seconds to import: see `engine`
     import lightning_fabric
@@ -29,7 +29,7 @@ MOST_RATES_LOGGED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(AnyReport):
+class TrainingReport(AnyReport):
     """What happened since the report before. Bits are bits a token; steps are those of Score-learning in all cycles.
 
     The sample is one, always from the same random numbers.
@@ -111,14 +111,14 @@ class Report(AnyReport):
 def train(
     bridge: Bridge,
     data: DataSet,
-    settings: Settings | None = None,
+    settings: TrainingSettings | None = None,
     *,
     fabric: "lightning_fabric.Fabric | None" = None,
     folder: Path | str | None = None,
     resume: bool = False,
     stop: Callable[[], bool] | None = None,
     **options: Any,
-) -> Iterator[Report]:
+) -> Iterator[TrainingReport]:
     """Run Algorithm 1, yielding reports; the caller owns progress and logging.
 
     From the first evaluation on, `bridge` holds the averaged weights that have done best on validation data so far;
@@ -132,7 +132,7 @@ def train(
         folder: where to keep checkpoints and the best model; nowhere, unless given.
         resume: go on from the newest checkpoint in `folder`, if there is one.
         stop: asked after every step; when it says True a checkpoint is saved and training ends.
-        options: fields of `Settings`.
+        options: fields of `TrainingSettings`.
 
     >>> import dmb
     >>> data = dmb.data.digits()
@@ -151,7 +151,7 @@ def train(
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop).run()
 
 
-def refuse_unfit(bridge: Bridge, data: DataSet, settings: Settings, fabric: "lightning_fabric.Fabric") -> None:
+def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: "lightning_fabric.Fabric") -> None:
     """A ValueError if this bridge cannot be trained on these data with these settings."""
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
@@ -190,7 +190,7 @@ class _Trainer:
         self,
         bridge: Bridge,
         data: DataSet,
-        settings: Settings,
+        settings: TrainingSettings,
         fabric: "lightning_fabric.Fabric",
         checkpoints: Checkpoints | None,
         resume: bool,
@@ -209,7 +209,7 @@ class _Trainer:
     def progress(self) -> Progress:
         return self.learner.progress
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Iterator[TrainingReport]:
         """Lines 2 to 18 of Algorithm 1."""
         settings, progress = self.settings, self.progress
         while progress.cycle < settings.cycles and not self._converged():
@@ -251,10 +251,10 @@ class _Trainer:
         running = progress.running_bits
         return between and running is not None and progress.prior_bits + running < self.settings.tolerance
 
-    def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> Report:
+    def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> TrainingReport:
         progress, settings = self.progress, self.settings
         progress.reports += 1
-        return Report(
+        return TrainingReport(
             index=progress.reports - 1,
             phase=phase,
             cycle=progress.cycle,
@@ -266,7 +266,7 @@ class _Trainer:
             **parts,
         )
 
-    def _score_report(self, gradient_norm: float) -> Report:
+    def _score_report(self, gradient_norm: float) -> TrainingReport:
         progress = self.progress
         now, (step, then) = time.perf_counter(), self._since
         self._since = (progress.step, now)
@@ -281,7 +281,7 @@ class _Trainer:
             learning_rate=self.learner.learning_rate,
         )
 
-    def _evaluate(self) -> Report:
+    def _evaluate(self) -> TrainingReport:
         """The bound on validation data, each process on its share, with the averaged weights; and one sample."""
         progress, settings, fabric = self.progress, self.settings, self.fabric
         split, world = self.data.validation, fabric.world_size

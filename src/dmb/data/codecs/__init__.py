@@ -1,7 +1,6 @@
 """Codecs: what tokens mean."""
 
 from dmb.data.codecs.base import Codec as Codec
-from dmb.data.codecs.codes import Codes as Codes
 from dmb.data.codecs.columns import Columns as Columns
 from dmb.data.codecs.grid import Grid as Grid
 from dmb.data.codecs.picture import ImageCodec as ImageCodec

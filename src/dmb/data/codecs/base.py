@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -45,6 +45,10 @@ class Codec(Configurable, ABC):
 
         `blank` stands for one such position; what a template leaves out is blank too.
         """
+
+    def meaning(self) -> dict[str, Any]:
+        """All that tokens mean: two codecs for which it is the same read the same data."""
+        return self.to_config()
 
     def legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
         """The tokens as an array, once they are known to lie in `[0, num_states)`."""

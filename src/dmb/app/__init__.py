@@ -1,0 +1,1 @@
+"""The application: whatever has a console, a run folder or a page."""

@@ -1,0 +1,64 @@
+"""`dmb compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from tyro.conf import Positional, arg
+
+from dmb.app import recipes
+from dmb.app.cli.console import notes
+from dmb.app.cli.recipe import changed
+from dmb.app.recipes import Recipe
+
+
+def compare(
+    recipe: Annotated[Positional[str], arg(metavar="RECIPE")],
+    data: Annotated[str | None, arg(metavar="PATH")] = None,
+    out: Annotated[Path | None, arg(metavar="FOLDER")] = None,
+    rows: Annotated[tuple[str, ...], arg(metavar="NAME")] = (),
+    seeds: int = 3,
+    steps: int | None = None,
+    sequences: int | None = None,
+    samples: int = 1,
+    workers: int | None = None,
+    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
+    list_: Annotated[bool, arg(name="list")] = False,
+) -> int:
+    """Train masked, uniform and learned forward processes with several seeds, and make one table of them.
+
+    Examples: `dmb compare digits`; `dmb compare pydocs --data novel.txt --rows mdlm mean-descending --seeds 5`.
+
+    Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, curves.png and
+    results.json. Stop it with Ctrl-C at any moment; the same command goes on where it was, and with more rows or seeds
+    adds to what is there.
+
+    Args:
+        recipe: what all rows share.
+        data: train on this instead; see train.
+        out: the folder of the comparison; runs/compare-<recipe> unless given.
+        rows: compare these; all that make sense for the data, unless given.
+        seeds: runs of every row, with the seeds 0, 1, …
+        steps: of Score-learning in every run; as many as the recipe has, unless given.
+        sequences: test sequences to evaluate, spread evenly; all, unless given.
+        samples: network calls for each of them; where test data are few, more make the bound surer.
+        workers: runs side by side; as many as there are cores, unless given, or one on a GPU.
+        set: change settings of all rows.
+        list_: print the rows with their settings, and do nothing.
+    """
+    from dmb.app import comparison  # slow to import, and no other command needs it
+
+    chosen = recipes.recipe(recipe)
+    if not isinstance(chosen, Recipe):
+        raise ValueError(f"forward processes are compared, which {recipe} has none of: choose the recipe of a bridge")
+    plan = comparison.plan(
+        changed(chosen, data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
+        shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences, samples=samples,
+    )  # fmt: skip
+    if list_:
+        for row in plan.rows:
+            print(f"{row.name}: {row.title}\n    {' '.join(row.settings)}")
+        return 0
+    if workers is None:
+        workers = 1 if torch.cuda.is_available() else comparison.cores()
+    return comparison.compare(plan, workers=workers, console=notes)

@@ -1,0 +1,26 @@
+"""`dmb report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from dmb.app.cli.console import notes
+from dmb.app.display import counting
+from dmb.app.reports import write_report
+from dmb.app.runs import Run
+
+
+def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) -> int:
+    """Write RUN/report.html: one self-contained page with the bound over time, what was learned, and samples.
+
+    Of a VQ-VAE, it shows the error over time, images beside what comes back of them, and the use of the codes.
+
+    Args:
+        run: the run folder.
+        seed: of the samples on it.
+    """
+    with counting(notes, "drawing the report") as progress:
+        path = write_report(Run.open(run), seed=seed, progress=progress)
+    print(path)
+    return 0

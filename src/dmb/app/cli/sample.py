@@ -1,0 +1,77 @@
+"""`dmb sample`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from tyro.conf import Positional, arg
+
+from dmb.app.cli.console import notes
+from dmb.app.display import counting
+from dmb.app.evaluation import draw
+from dmb.app.runs import Run
+from dmb.files import to_json
+from dmb.training.engine import Accelerator, device
+
+
+def sample(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    n: Annotated[int, arg(aliases=["-n"])] = 8,
+    steps: int | None = None,
+    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    template: str | None = None,
+    blank: str = "_",
+    label: int | None = None,
+    guidance: float = 1.0,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    accelerator: Accelerator = "auto",
+    json_: Annotated[bool, arg(name="json")] = False,
+) -> int:
+    """Draw samples from a run's model, or fill in the blanks of a template.
+
+    Examples: `dmb sample RUN --template "the ____ of"`; `dmb sample RUN -n 1000 --out more.csv`;
+    `dmb sample RUN --template "colour=red"` for a table.
+
+    Args:
+        run: the run folder.
+        n: how many.
+        steps: network calls a sample; 64 unless given.
+        sampler: ancestral (exact at any step size) unless given; tweedie for a score head.
+        template: what is known; blanks and whatever is missing at the end are filled in.
+        blank: the symbol that stands for a blank.
+        label: class, for a model that knows classes.
+        guidance: how strongly to follow the class; 1 is the model's own.
+        temperature: below 1, likelier samples than the model's own.
+        top_p: draw from the nucleus of this mass only.
+        seed: of everything random.
+        out: write to a file in the data's own format (.txt, .csv, .parquet, .npy, .png) instead of printing.
+        accelerator: cpu or cuda; auto takes a GPU if there is one.
+        json_: print JSON: tokens, and text as read.
+    """
+    folder = Run.open(run)
+    bridge = folder.bridge(device(accelerator))
+    if n < 1:
+        raise ValueError(f"-n must be at least 1, got {n}")
+    if out is not None:
+        folder.codec.check_path(out)
+        if json_:
+            raise ValueError("--json prints, --out writes: choose one")
+    known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
+    labels = None if label is None else torch.full((n,), label)
+    with counting(notes, "sampling") as progress:
+        parts = draw(
+            bridge, n, labels=labels, seed=seed, advance=progress, steps=steps, sampler=sampler, guidance=guidance,
+            temperature=temperature, top_p=top_p, template=known,
+        )  # fmt: skip
+        tokens = torch.cat(list(parts))
+    if out is not None:
+        folder.codec.write(out, tokens)
+        print(out)
+    elif json_:
+        print(to_json({"tokens": tokens.tolist(), "text": folder.codec.decode(tokens)}))
+    else:
+        print("\n\n".join(folder.codec.decode(tokens)))
+    return 0

@@ -1,0 +1,103 @@
+"""How many bits a model needs for data it has not seen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from dmb.bridge import Bridge
+from dmb.data.base import DataSet
+from dmb.losses import Bound
+from dmb.seeding import seeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood:
+    """An upper bound on a model's bits a token, over one split of the data."""
+
+    split: str
+    bits: float
+    stderr: float
+    """Standard error of `bits` over sequences."""
+    score_bits: float
+    prior_bits: float
+    unigram_bits: float
+    """What the training data's marginals alone need: the baseline."""
+    sequences: int
+    of_sequences: int
+    """How many there are in the split."""
+    tokens: int
+    samples: int
+    """Draws of time and noise for each sequence."""
+    seed: int
+    """Of those draws."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.bits:.4f} ± {self.stderr:.4f} bits a token on {self.split} "
+            f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f}); marginals alone {self.unigram_bits:.4f}"
+        )
+
+
+def likelihood(
+    bridge: Bridge,
+    data: DataSet,
+    split: str = "test",
+    *,
+    marginals: Float[Tensor, "d n"] | None = None,
+    sequences: int | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Likelihood:
+    """The bound on a split: all of it, or `sequences` spread evenly over it.
+
+    Args:
+        bridge: the model.
+        data: where to find the split.
+        split: `train`, `validation` or `test`.
+        marginals: of the data it was trained on, for the baseline; those of `data.train`, unless given.
+        sequences: how many to look at; all, unless given.
+        samples: network calls a sequence.
+        batch_size: sequences a network call.
+        seed: of the times and the noise.
+        progress: called with the number of network rows done, and of all there are to do.
+    """
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f"split must be train, validation or test, got {split!r}")
+    part = getattr(data, split)
+    if sequences is not None and sequences < 1:
+        raise ValueError(f"sequences must be at least 1, got {sequences}")
+    chosen = part.spread(sequences or len(part))
+    label = part.labels(chosen) if bridge.network.num_classes else None
+    done = 0
+
+    def advance(rows: int) -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, len(chosen) * samples)
+
+    bound: Bound = bridge.bound(
+        part[chosen].to(bridge.device),
+        label=None if label is None else label.to(bridge.device),
+        samples=samples,
+        batch_size=batch_size,
+        generator=seeded(seed, "evaluation", device=bridge.device),
+        progress=advance,
+    )
+    return Likelihood(
+        split=split,
+        bits=bound.bits_per_token,
+        stderr=bound.stderr,
+        score_bits=bound.score_bits,
+        prior_bits=bound.prior_bits,
+        unigram_bits=data.unigram_bits(part, marginals),
+        sequences=len(chosen),
+        of_sequences=len(part),
+        tokens=len(chosen) * data.num_positions,
+        samples=samples,
+        seed=seed,
+    )

@@ -1,0 +1,269 @@
+"""How good a model's images are: its samples against real ones, beside what a perfect model could reach."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from dmb.app.evaluation.drawing import Advance, draw
+from dmb.app.evaluation.images import feature_cache, features, fid, inception_score
+from dmb.app.evaluation.inception import Inception
+from dmb.app.loading import load
+from dmb.app.tokenizer import Codes
+from dmb.app.tokenizer.codes import images_of
+from dmb.bridge import Bridge
+from dmb.data import DataSet, ImageCodec, Picture, Split
+from dmb.samplers import default_sampler
+
+_LEAST_SCORED = 100  # images, ten for each part of the Inception Score
+
+Progress = Callable[[str], AbstractContextManager[Advance]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodecQuality:
+    """The Fréchet Inception Distance of training images to others, before and after they were tokens."""
+
+    split: str
+    """Where the others are from."""
+    images: int
+    """How many there are of each kind."""
+    floor: float
+    """Of training images once they have been tokens: what a perfect model would reach."""
+    real: float
+    """Of training images as they are: what would be left if the codec lost nothing."""
+    num_features: int
+    """Of the network that looked at them."""
+
+    def __str__(self) -> str:
+        lines = [f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)"]
+        if self.images <= self.num_features:
+            lines.append(
+                f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
+                "the figures say little; compare them with no others"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageQuality(CodecQuality):
+    """The same, and the distance of as many samples of a model."""
+
+    fid: float
+    inception_score: float | None = None
+    inception_score_deviation: float | None = None
+    """Standard deviation over parts of the samples."""
+    sampler: str
+    steps: int
+    guidance: float
+    seed: int
+
+    @property
+    def how(self) -> str:
+        """How the samples were drawn."""
+        return f"{self.sampler}, {self.steps} steps" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
+
+    def __str__(self) -> str:
+        lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
+        if self.inception_score is not None:
+            lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
+        return "\n".join([*lines, super().__str__()])
+
+
+class RealImages:
+    """What samples are compared with: images of a split, spread evenly over it, and as many training images.
+
+    Whatever can be wrong with them, or with the network that is to look at them, is found here, before the work.
+
+    Args:
+        data: images, as the model's tokens.
+        split: `train`, `validation` or `test`: where the images to compare with are from.
+        images: how many of each; figures of different numbers cannot be compared.
+        weights: of the Inception network; see `Inception.load`.
+        score: whether the Inception Score is wanted, which takes weights with a classifier.
+    """
+
+    def __init__(
+        self,
+        data: DataSet,
+        split: str = "test",
+        *,
+        images: int = 10_000,
+        weights: Path | str | None = None,
+        score: bool = False,
+    ):
+        if split not in ("train", "validation", "test"):
+            raise ValueError(f"split must be train, validation or test, got {split!r}")
+        self.data, self.split, self.images, self.score = data, split, images, score
+        self.codec = _image_codec(data)
+        least, for_what = (_LEAST_SCORED, "the Inception Score") if score else (2, "FID")
+        if images < least:
+            raise ValueError(f"images must be at least {least} for {for_what}, got {images}")
+        for name in (split, "train"):
+            there = len(data.splits()[name])
+            if images > there:
+                raise ValueError(f"images must be at most {there}, all that {data.name} has in {name}, got {images}")
+        fid(torch.eye(2), torch.eye(2))  # without the extra `image` it fails, and better now than later
+        self.originals = originals(data)
+        self.network = Inception.load(weights)
+        if score and not self.network.has_classifier:
+            raise ValueError(
+                "the Inception Score needs weights with a classifier, got weights without: "
+                "give --weights FILE with full weights"
+            )
+
+    @property
+    def training_rows(self) -> Int[Tensor, " k"]:
+        """Which training images are looked at."""
+        return self.data.train.spread(self.images)
+
+    def reference(self) -> UInt8[np.ndarray, "k h w c"]:
+        """Images of the split, as they are."""
+        split = self.originals.splits()[self.split]
+        return _decoded(_image_codec(self.originals), split, split.spread(self.images))
+
+    def training(self) -> UInt8[np.ndarray, "k h w c"]:
+        """Training images, as they are."""
+        return _decoded(_image_codec(self.originals), self.originals.train, self.training_rows)
+
+    def reconstructed(self, advance: Advance | None = None) -> UInt8[np.ndarray, "k h w c"]:
+        """The same, once they have been tokens; `advance` is told how many are done, and of how many."""
+        return _decoded(self.codec, self.data.train, self.training_rows, advance)
+
+    def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
+        """Classes of the training images, for the samples to have them as often; None if the model knows no classes."""
+        if not bridge.network.num_classes:
+            return None
+        labels = self.data.train.labels(self.training_rows)
+        if labels is None:
+            raise ValueError(f"data must have classes, as the model has, got {self.data.name} without")
+        return labels
+
+    def rehearse(self, bridge: Bridge, **options: Any) -> None:
+        """Draw one sample: what is wrong with the options, of `Bridge.sample`, is found before the work."""
+        labels = self.labels(bridge)
+        next(draw(bridge, 1, labels=None if labels is None else labels[:1], **options))
+
+
+def codec_quality(real: RealImages, *, device: torch.device, progress: Progress | None = None) -> CodecQuality:
+    """The floor that the codec sets, whatever model is put on top of it.
+
+    Args:
+        real: what to compare with.
+        device: where to look at images.
+        progress: see `image_quality`.
+    """
+    progress = progress or _unseen
+    wanted, training = real.reference(), real.training()
+    with progress("training images through the codec") as advance:
+        reconstructed = real.reconstructed(advance)
+    seen = _seen(real, device, progress, wanted, f"{real.split} images")
+    best = fid(_seen(real, device, progress, training, "training images"), seen)
+    lossless = np.array_equal(training, reconstructed)
+    after = "training images after the codec"
+    return CodecQuality(
+        split=real.split,
+        images=real.images,
+        floor=best if lossless else fid(_seen(real, device, progress, reconstructed, after), seen),
+        real=best,
+        num_features=seen.shape[1],
+    )
+
+
+def image_quality(
+    bridge: Bridge,
+    real: RealImages,
+    *,
+    steps: int = 64,
+    sampler: str | None = None,
+    guidance: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ImageQuality:
+    """Draw as many samples as there are real images, and compare.
+
+    What the network sees is kept in `feature_cache()`, so that real images are looked at but once, and an evaluation
+    that is interrupted has only its samples to draw again. A model that knows classes is asked for those of the
+    training images.
+
+    Args:
+        bridge: a model of the same tokens.
+        real: what to compare with.
+        steps: network calls a sample.
+        sampler: see `Bridge.sample`.
+        guidance: how strongly to follow the class; 1 is the model's own.
+        seed: of the samples.
+        progress: called with what is about to be done, gives a context, whose value is called with the number of images
+            done and of all.
+    """
+    progress = progress or _unseen
+    with progress("sampling") as advance:
+        tokens = draw(
+            bridge, real.images, labels=real.labels(bridge), seed=seed, advance=advance,
+            steps=steps, sampler=sampler, guidance=guidance,
+        )  # fmt: skip
+        samples = np.concatenate([real.codec.images(part) for part in tokens])
+    made = _seen(real, bridge.device, progress, samples, "samples")
+    codec = codec_quality(real, device=bridge.device, progress=progress)
+    wanted = _seen(real, bridge.device, progress, real.reference(), f"{real.split} images")
+    score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
+    return ImageQuality(
+        **vars(codec),
+        fid=fid(made, wanted),
+        inception_score=score,
+        inception_score_deviation=deviation,
+        sampler=sampler or default_sampler(bridge),
+        steps=steps,
+        guidance=guidance,
+        seed=seed,
+    )
+
+
+def originals(data: DataSet) -> DataSet:
+    """The same images in the same order, as they were before they became codes, or pixels of fewer levels."""
+    codec = data.codec
+    if isinstance(codec, Codes):
+        return originals(images_of(Path(data.source), codec.shape))
+    if not isinstance(codec, Picture) or codec.levels == 256:
+        return data
+    if not data.source:
+        raise ValueError(f"{data.name} must have a source to read the images from again, got none")
+    return load(data.source, codec=Picture(codec.shape))
+
+
+def _image_codec(data: DataSet) -> ImageCodec:
+    if not isinstance(data.codec, ImageCodec):
+        raise ValueError(
+            f"data must be images for FID and Inception Score, got {data.name}: {type(data.codec).__name__}"
+        )
+    return data.codec
+
+
+def _decoded(
+    codec: ImageCodec, split: Split, rows: Int[Tensor, " k"], advance: Advance | None = None
+) -> UInt8[np.ndarray, "k h w c"]:
+    """Images by their numbers in a split."""
+    parts: list[np.ndarray] = []
+    for part in codec.shown(split, rows):
+        parts.append(part)
+        if advance is not None:
+            advance(sum(map(len, parts)), len(rows))
+    return np.concatenate(parts)
+
+
+def _seen(
+    real: RealImages, device: torch.device, progress: Progress, images: UInt8[np.ndarray, "k h w c"], what: str
+) -> Float[Tensor, "k f"]:
+    """What the network sees in images, if need be."""
+    with progress(f"features of {len(images):,} {what}") as advance:
+        return features(real.network.to(device), images, progress=advance, cache=feature_cache())
+
+
+def _unseen(what: str) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda done, total: None)

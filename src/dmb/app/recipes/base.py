@@ -1,0 +1,247 @@
+"""What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
+
+import torch
+
+from dmb.app.loading import load
+from dmb.bridge import Bridge
+from dmb.data import Codec, DataSet
+from dmb.networks import MLP, Network, Transformer
+from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, VaryingBridgeProcess
+from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
+from dmb.seeding import seed_of
+from dmb.training import AnyReport, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
+
+if TYPE_CHECKING:  # seconds to import: see `dmb.training.engine`
+    import lightning_fabric
+
+R = TypeVar("R", bound="AnyRecipe")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataChoice:
+    """Which data, and how they are read."""
+
+    source: str
+    """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of
+    images; or the run of a VQ-VAE."""
+    length: int | None = None
+    """Tokens a sequence, for text."""
+    encoding: str = "characters"
+    """How a text file becomes tokens: `characters`, `bytes`, or the path of a `tokenizers` JSON file."""
+    levels: int | None = None
+    """Levels a channel of an image, 256 unless given."""
+
+    def load(
+        self,
+        source: str | None = None,
+        *,
+        codec: Codec | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> DataSet:
+        """The data, or another file read the way they are; see `dmb.app.loading.load`."""
+        return load(
+            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels, codec=codec,
+            progress=progress,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessChoice:
+    """The forward process; see `BridgeProcess.from_marginals`."""
+
+    process: Literal["bridge", "varying", "tokenwise", "uniform"] = "bridge"
+    """A bridge, or one whose clocks also learn how to vary in time; masking with a learned schedule for each state
+    (GenMD4); or uniform noise. The options below are the bridges', but for `tied` and `schedule`."""
+    order: Literal["ascending", "descending", "natural"] = "ascending"
+    """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value. Under
+    `nested` and `match`, which bring an order of their own, it is not read."""
+    init: Literal["gather", "nested", "uniform", "match"] = "gather"
+    floor: float = 1e-5
+    """Rate of the slow clocks under `gather` and `nested`; 0 switches them off for good."""
+    stages: int = 3
+    """Of `nested`, which gathers from fine to coarse, in an order of its own."""
+    tied: bool = False
+    """One set of rates for all positions."""
+    mask: bool = False
+    """One more state on top that data never visit."""
+    parametrisation: Literal["exp", "softplus"] = "exp"
+    schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
+
+    def build(self, data: DataSet) -> ForwardProcess:
+        """The process for `data`."""
+        marginals = data.marginals()
+        schedule = self._schedule(data)
+        if self.process == "uniform":
+            if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
+                raise ValueError("process='uniform' needs positions with equally many states")
+            return UniformProcess(data.num_positions, data.num_states, schedule=schedule, marginals=marginals)
+        if self.process == "tokenwise":
+            return TokenwiseMasking.from_marginals(
+                marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
+            )
+        kind = VaryingBridgeProcess if self.process == "varying" else BridgeProcess
+        return kind.from_marginals(
+            marginals,
+            order=None if self.init in ("match", "nested") else self.order,
+            init=self.init,
+            floor=self.floor,
+            stages=self.stages,
+            tied=self.tied,
+            mask=self.mask,
+            state_counts=data.state_counts,
+            schedule=schedule,
+            parametrisation=self.parametrisation,
+        )
+
+    def _schedule(self, data: DataSet) -> Schedule:
+        if self.schedule == "canonical":
+            marginals = data.marginals()
+            marginals = marginals.mean(0, keepdim=True) if self.tied else marginals
+            has_mask = self.process == "tokenwise" or (self.mask and self.process != "uniform")
+            return Canonical(torch.nn.functional.pad(marginals, (0, int(has_mask))))
+        return {"loglinear": LogLinear, "geometric": Geometric, "linear": Linear}[self.schedule]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkChoice:
+    """The network that reverses it."""
+
+    network: Literal["mlp", "transformer"] = "transformer"
+    blocks: int = 4
+    width: int = 96
+    heads: int = 4
+    """Attention heads of a transformer."""
+    placed: bool = False
+    """Whether a transformer knows where a position is, as it should in images, and not only how far from others."""
+    conditioning: int = 64
+    dropout: float = 0.1
+    classes: bool = False
+    """Condition on the data's class labels, if they have any."""
+
+    def __post_init__(self) -> None:
+        for name in ("blocks", "width", "heads", "conditioning"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+
+    def build(self, process: ForwardProcess, num_classes: int = 0) -> Network:
+        """The network for `process`."""
+        if self.classes and not num_classes:
+            raise ValueError("classes=True needs data with class labels")
+        options: dict[str, Any] = {
+            "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
+            "num_classes": num_classes if self.classes else 0,
+        }  # fmt: skip
+        if self.network == "mlp":
+            return MLP(process.num_states, process.num_positions, **options)
+        return Transformer(process.num_states, process.num_positions, heads=self.heads, placed=self.placed, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRecipe(ABC):
+    """A whole run, before it has data, whatever it trains."""
+
+    fixed: ClassVar[tuple[str, ...]]
+    """How the names of settings begin that a run is made of: with another value it would be another run."""
+
+    name: str
+    data: DataChoice
+    training: Any
+    """How to train, and for how long; `minutes` and `seed` are among it."""
+
+    @abstractmethod
+    def build(self, data: DataSet) -> Any:
+        """The model for `data`, its first weights drawn from the training seed."""
+
+    @abstractmethod
+    def check(self, model: Any, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+        """A ValueError if `model` cannot be trained on `data`."""
+
+    @abstractmethod
+    def train(
+        self,
+        model: Any,
+        data: DataSet,
+        *,
+        fabric: "lightning_fabric.Fabric",
+        folder: Path,
+        resume: bool,
+        stop: Callable[[], bool],
+    ) -> Iterator[AnyReport]:
+        """Train `model` in the run folder, yielding reports."""
+
+    @abstractmethod
+    def describe(self, data: DataSet) -> str:
+        """What will be trained, on what, for how long."""
+
+    def baseline(self, unigram_bits: float) -> Fact | None:
+        """What an evaluation is to be seen beside, given what the data's marginals alone need in bits a token."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """The recipe as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls: type[R], config: dict[str, Any]) -> R:
+        """The recipe that `to_json` described."""
+        kinds: dict[str, Any] = {name: kind for name, kind in get_type_hints(cls).items() if is_dataclass(kind)}
+        try:
+            given = {field.name: config[field.name] for field in fields(cls)}
+            return cls(**given | {name: kind(**config[name]) for name, kind in kinds.items()})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a recipe: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(AnyRecipe):
+    """A bridge's run: `build` makes the bridge, `training` says how to train it."""
+
+    fixed: ClassVar[tuple[str, ...]] = ("data.", "process.", "network.", "head")
+
+    process: ProcessChoice
+    network: NetworkChoice
+    head: Literal["mean", "score", "unscaled_score"] = "mean"
+    training: TrainingSettings
+
+    def build(self, data: DataSet) -> Bridge:
+        process = self.process.build(data)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(self.training.seed, "init"))
+            return Bridge(process, self.network.build(process, data.num_classes), self.head)
+
+    def check(self, model: Bridge, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+        refuse_unfit(model, data, self.training, fabric)
+
+    def train(
+        self,
+        model: Bridge,
+        data: DataSet,
+        *,
+        fabric: "lightning_fabric.Fabric",
+        folder: Path,
+        resume: bool,
+        stop: Callable[[], bool],
+    ) -> Iterator[TrainingReport]:
+        return train(model, data, self.training, fabric=fabric, folder=folder, resume=resume, stop=stop)
+
+    def describe(self, data: DataSet) -> str:
+        settings = self.training
+        if settings.matrix_objective == "joint":
+            matrix = "each of which teaches the rates as well"
+        else:
+            matrix = f"after {settings.matrix_steps} of Matrix-learning each"
+        return (
+            f"{data.name}, {data.num_positions} positions, {data.num_states} states; "
+            f"{settings.cycles} × {settings.score_steps} steps of Score-learning, {matrix}"
+        )
+
+    def baseline(self, unigram_bits: float) -> Fact | None:
+        return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")

@@ -1,0 +1,101 @@
+"""Images as codes of a VQ-VAE."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
+
+from dmb.app.tokenizer.autoencoder import VQVAE
+from dmb.data.codecs.base import filled
+from dmb.data.codecs.grid import Grid
+from dmb.data.codecs.picture import ImageCodec
+
+_GREY = 128
+"""What the encoder sees where a template says nothing."""
+
+
+class Codes(ImageCodec):
+    """Images as squares of `grid` × `grid` codes, by row. `Codes.of(folder)` makes the codec of a VQ-VAE.
+
+    Only where the VQ-VAE lies is kept; it is read when the first image is asked for. The run of a bridge over codes has
+    a copy (`keep`), so that whatever becomes of the VQ-VAE's own run, the bridge's is whole.
+
+    Args:
+        vqvae: the folder of the VQ-VAE.
+        digest: of what its tokens depend on, `VQVAE.digest`; a folder with another VQ-VAE is refused.
+        grid: codes across and down.
+        codes: how many there are to choose from.
+        shape: height, width and channels of the images.
+
+    >>> Codes("runs/vq", "…", grid=2, codes=9, shape=[8, 8, 3]).template("3, _, 4", num_positions=4)
+    tensor([ 3, -1,  4, -1])
+    """
+
+    def __init__(self, vqvae: str, digest: str, grid: int, codes: int, shape: list[int]):
+        super().__init__(shape, num_states=codes, num_positions=grid**2, across=grid)
+        if grid < 1 or codes < 1:
+            raise ValueError(f"grid and codes must be at least 1, got {grid} and {codes}")
+        if shape[0] % grid or shape[1] % grid:
+            raise ValueError(f"height and width must be multiples of the grid, {grid}, got {shape[0]} and {shape[1]}")
+        self.vqvae, self.digest, self.grid, self.codes = vqvae, digest, grid, codes
+        self._loaded: VQVAE | None = None
+
+    @classmethod
+    def of(cls, folder: Path) -> "Codes":
+        """The codec of the VQ-VAE in `folder`."""
+        vqvae = VQVAE.from_pretrained(folder)
+        shape = [vqvae.size, vqvae.size, vqvae.channels]
+        codec = cls(str(folder), vqvae.digest(), vqvae.grid, vqvae.codes, shape)
+        codec._loaded = vqvae
+        return codec
+
+    def keep(self, folder: Path) -> None:
+        """Put a copy of the VQ-VAE there."""
+        self._model().write(folder)
+
+    def encode(self, images: UInt8[np.ndarray, "b h w c"]) -> Int[np.ndarray, "b d"]:
+        """The tokens of images."""
+        return self._model().encode(torch.from_numpy(images)).numpy()
+
+    def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
+        return self._model().decode(torch.from_numpy(self.legal(tokens))).numpy()
+
+    def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
+        height, width, channels = self.shape
+        cells = where.reshape(len(where), self.grid, self.grid, 1)
+        return cells.repeat(height // self.grid, 1).repeat(width // self.grid, 2).repeat(channels, 3)
+
+    def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
+        """The path of a `.png`; or, as for `Grid`, a `.npy` of codes or numbers.
+
+        A code of the image is known if all its pixels are opaque. Others are grey to the encoder, which looks a few
+        pixels beyond each code.
+        """
+        if not text.strip().lower().endswith(".png"):
+            return Grid([self.grid, self.grid], self.codes).template(text, num_positions, blank)
+        drawn = self._drawn(Path(text.strip()))
+        unknown = drawn[..., -1:] < 255
+        tokens = self.encode(np.where(unknown, np.uint8(_GREY), drawn[..., :-1])[None])[0]
+        height, width, _ = self.shape
+        cells = unknown.reshape(self.grid, height // self.grid, self.grid, width // self.grid).any((1, 3))
+        return filled(np.where(cells.ravel(), -1, tokens), num_positions)
+
+    def config(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("vqvae", "digest", "grid", "codes", "shape")}
+
+    def meaning(self) -> dict[str, Any]:
+        """All but where the VQ-VAE lies: it is the same anywhere."""
+        return {key: value for key, value in self.to_config().items() if key != "vqvae"}
+
+    def _model(self) -> VQVAE:
+        if self._loaded is None:
+            if not Path(self.vqvae).is_dir():
+                raise ValueError(f"{self.vqvae} must hold the VQ-VAE that these codes are of, got no such folder")
+            found = Codes.of(Path(self.vqvae))
+            if found.config() | {"vqvae": self.vqvae} != self.config():
+                raise ValueError(f"{self.vqvae} has another VQ-VAE than the one this model was trained on")
+            self._loaded = found._model()
+        return self._loaded

@@ -1,0 +1,86 @@
+import json
+import os
+import threading
+
+import pytest
+
+from dmb.app import recipes
+from dmb.app.comparison import plan
+from dmb.app.evaluation import Likelihood
+from dmb.app.runs import Run
+
+SHARED = ("width=16", "blocks=1", "evaluate_every=5", "evaluate_sequences=32", "chains=4", "chain_steps=2")
+TOKENS = 128 * 64  # of a step
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A small comparison on digits: two rows, two seeds, ten steps, 32 test sequences; or otherwise, as asked."""
+
+    def make(*rows, shared=SHARED, **options):
+        options = {"out": tmp_path / "out", "seeds": 2, "steps": 10, "sequences": 32} | options
+        recipe = recipes.override(recipes.digits(), shared)
+        return plan(recipe, shared=shared, names=rows or ("mdlm", "mean-natural"), **options)
+
+    return make
+
+
+@pytest.fixture
+def made_up(planned):
+    """Write the run folder of a job with figures of one's choice; validation bounds come at steps 5 and 10."""
+    data = planned().data
+
+    def make(
+        job,
+        *,
+        validation=(3.0, 2.5),
+        evaluated=32,
+        bits=2.6,
+        stderr=0.01,
+        of_step=None,
+        prior=0.002,
+        speeds=(1e3,),
+        minutes=1.0,
+        seed=0,
+    ):
+        run = Run.create(job.path, job.recipe, data)
+        job.recipe.build(data).write(job.path)
+        records = [{"phase": "score", "step": 5, "tokens_per_second": speed} for speed in speeds]
+        for index, bound in enumerate(validation):
+            best = bound == min(validation[: index + 1])
+            records.append({"phase": "validation", "step": 5 * (index + 1), "bits": bound, "improved": best})
+        records = [{"cycle": 0, "tokens": TOKENS * record["step"], "seconds": 60 * minutes, "prior_bits": prior} | record
+                   for record in records]  # fmt: skip
+        (job.path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        if evaluated:
+            result = Likelihood(split="test", bits=bits, stderr=stderr, score_bits=bits - prior, prior_bits=prior,
+                                unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64, samples=1, seed=seed)  # fmt: skip
+            run.add_evaluation(result)
+        if of_step is not None:
+            found = run.evaluations()
+            found["test"]["step"] = of_step
+            (job.path / "evaluation.json").write_text(json.dumps(found))
+
+    return make
+
+
+@pytest.fixture
+def interrupted():
+    """Send this process a signal as soon as all these files are there; never once the test is over."""
+    over = threading.Event()
+    threads = []
+
+    def when(number, files):
+        def wait():
+            while not over.wait(0.02):
+                if all(file.exists() for file in files):
+                    os.kill(os.getpid(), number)
+                    return
+
+        threads.append(threading.Thread(target=wait))
+        threads[-1].start()
+
+    yield when
+    over.set()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,133 @@
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import dmb.app.comparison.running
+from commands import dmb_
+
+SET = ["--set", "width=16", "blocks=1", "evaluate_every=5", "evaluate_sequences=32", "chains=4", "chain_steps=2"]
+SMALL = ["--seeds", 1, "--steps", 10, "--sequences", 32]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(dmb.__file__).parents[1]))  # for the processes, wherever they are
+    monkeypatch.chdir(tmp_path)
+
+
+def contents(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture
+def instead(tmp_path, monkeypatch):
+    """Have this shell script run instead of `python -m dmb`."""
+
+    def put(script):
+        file = tmp_path / "python"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(file))
+
+    return put
+
+
+def test_two_rows_through_real_processes(tmp_path, capsys, instead):
+    """One row was trained and evaluated by hand, and is taken over; the other is new. Then nothing is left to do."""
+    settings = [
+        *SET,
+        "score_steps=10",
+        "cycles=1",
+        "matrix_steps=0",
+        "mask=true",
+        "init=gather",
+        "floor=0",
+        "head=mean",
+    ]
+    assert dmb_("train", "digits", "--out", "out/mdlm/seed-0", *settings) == 0
+    assert dmb_("evaluate", "out/mdlm/seed-0", "--sequences", 32) == 0
+    by_hand = contents(tmp_path / "out/mdlm/seed-0")
+    capsys.readouterr()
+    command = ("compare", "digits", "--out", "out", "--rows", "mdlm", "sedd-uniform", *SMALL, *SET)
+    assert dmb_(*command) == 0
+
+    first, out = capsys.readouterr(), tmp_path / "out"
+    assert contents(out / "mdlm/seed-0") == by_hand
+    assert {file.name for file in out.iterdir()} == {
+        "comparison.json", "results.json", "table.md", "curves.png", "mdlm", "sedd-uniform"
+    }  # fmt: skip
+    results = json.loads((out / "results.json").read_text())["rows"]
+    assert {row["name"] for row in results} == {"mdlm", "sedd-uniform"}
+    for row in results:
+        [result] = row["runs"]
+        stored = json.loads((out / row["name"] / "seed-0/evaluation.json").read_text())["test"]
+        assert (result["bits"], stored["sequences"]) == (stored["bits"], 32)
+        assert f"| {row['name']} | {row['title']} | {stored['bits']:.4f} ± {stored['stderr']:.4f} |" in first.out
+    assert (out / "table.md").read_text().startswith(first.out)
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len([line for line in first.err.splitlines() if "bits a token on test" in line]) == 1
+
+    before = contents(out)
+    instead("exit 1")
+    assert dmb_(*command) == 0
+    assert capsys.readouterr().out == first.out
+    assert contents(out) == before
+
+
+def test_a_run_that_fails_is_shown_with_its_last_words(capsys, instead):
+    instead('echo "$@" | grep -q mdlm/seed-0 && echo "dmb: no memory" || exit 3; exit 1')
+    assert dmb_("compare", "digits", "--out", "out", "--rows", "mdlm", "sedd-uniform", *SMALL, *SET) == 1
+    said = capsys.readouterr()
+    for row in ("mdlm", "sedd-uniform"):
+        assert f"{row} seed 0: failed" in said.err
+        assert f"- {row}, seed 0, failed" in said.out
+    assert "- mdlm, seed 0, failed: `exit code 1: dmb: no memory`" in said.out
+    assert said.out.count("| failed |") == 2
+
+
+def test_stopped_it_says_how_to_go_on(tmp_path, capsys, instead, interrupted):
+    instead("trap 'exit 143' TERM; touch ready; while true; do sleep 0.05; done")
+
+    interrupted(signal.SIGTERM, [tmp_path / "ready"])
+    assert dmb_("compare", "digits", "--out", "out", "--rows", "mdlm", *SMALL, *SET) == 143
+    said = capsys.readouterr()
+    assert "go on with: dmb compare digits --out out --rows mdlm --seeds 1 --steps 10 --sequences 32 --set width=16" in said.err  # fmt: skip
+    assert "failed" not in said.err + (tmp_path / "out/table.md").read_text()
+
+
+def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(dmb.app.comparison.running.subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
+    assert dmb_("compare", "digits", "--steps", 10, "--list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    mdlm = lines.index("mdlm: mask, mean head (MDLM, MD4)")
+    assert "score_steps=10" in lines[mdlm + 1]
+    assert any(line.startswith("mean-natural: ") for line in lines)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("compare letters", "no recipe called 'letters'"),
+        ("compare digits --rows mdlm magic", "no row called 'magic': there are sedd-uniform, sedd-absorb, mdlm"),
+        ("compare digits --set floor=0.1", "process.floor cannot be shared: the row sedd-absorb has a value of its own"),
+        ("compare digits --rows mdlm --set training.cycles=1", "training.cycles cannot be shared: the row mdlm has"),
+        ("compare digits --set seed=3", "seed cannot be shared: --seeds says how many"),
+        ("compare digits --set minutes=3", "minutes must be off in a comparison"),
+        ("compare digits --steps 7 --rows mdlm mean-natural", "--steps must be a multiple of 2 for the row mean-natural, got 7"),
+        ("compare digits --seeds 0", "--seeds must be at least 1, got 0"),
+        ("compare digits --workers 0", "--workers must be at least 1, got 0"),
+        ("compare digits --set tempo=3", "no setting called 'tempo'"),
+        ("compare digits --data nowhere.npy", "no data set or file called 'nowhere.npy'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(tmp_path, capsys, arguments, message):
+    assert dmb_(*arguments.split()) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"dmb: {message}")
+    assert len(said.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

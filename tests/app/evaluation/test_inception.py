@@ -1,0 +1,317 @@
+import hashlib
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional as F
+
+from dmb.app.evaluation import Inception, inception
+from dmb.app.evaluation.inception import NUM_CLASSES, _Block, _Conv, resize
+
+
+def random_weights(generator, classifier=True):
+    """Of the table in force, with torchvision's names; of such a size that no layer dies or explodes."""
+    weights = {}
+    for layer in inception._convolutions(inception._layers()):
+        shape, outputs = layer.weight.shape, layer.out_channels
+        weights[f"{layer.name}.conv.weight"] = torch.randn(shape, generator=generator) / math.sqrt(math.prod(shape[1:]))
+        weights[f"{layer.name}.bn.weight"] = 0.5 + torch.rand(outputs, generator=generator)
+        weights[f"{layer.name}.bn.bias"] = torch.rand(outputs, generator=generator)
+        weights[f"{layer.name}.bn.running_mean"] = torch.randn(outputs, generator=generator) / 10
+        weights[f"{layer.name}.bn.running_var"] = 1 + torch.rand(outputs, generator=generator)
+        weights[f"{layer.name}.bn.num_batches_tracked"] = torch.tensor(0)
+    if classifier:
+        weights["fc.weight"] = torch.randn(NUM_CLASSES, inception.NUM_FEATURES, generator=generator)
+        weights["fc.bias"] = torch.randn(NUM_CLASSES, generator=generator)
+    return weights
+
+
+@pytest.fixture
+def weights(monkeypatch):
+    """Of a network with two layers, in the place of the 94."""
+    table = (_Conv("first", 4, (3, 3)), _Block("mixed", [[_Conv("left", 2)], [_Conv("right", 3)]]))
+    monkeypatch.setattr(inception, "_LAYERS", table)
+    monkeypatch.setattr(inception, "NUM_FEATURES", 5)
+    return random_weights(torch.Generator().manual_seed(0))
+
+
+def reference(weights, x):
+    """The network as TensorFlow's graph has it, written out: no folding, no table, another memory layout."""
+
+    def conv(name, x, stride=1, pad=(0, 0)):
+        part = {key: weights[f"{name}.{key}"] for key in ("conv.weight", "bn.weight", "bn.bias")}
+        statistics = (weights[f"{name}.bn.running_mean"], weights[f"{name}.bn.running_var"])
+        x = F.conv2d(x, part["conv.weight"], stride=stride, padding=pad)
+        return F.relu(F.batch_norm(x, *statistics, part["bn.weight"], part["bn.bias"], eps=0.001))
+
+    def average(x):  # zeros beyond the edge do not count
+        ones = torch.ones_like(x[:1, :1])
+        kernel = torch.ones(1, 1, 3, 3)
+        return F.conv2d(x.flatten(0, 1)[:, None], kernel, padding=1).view(x.shape) / F.conv2d(ones, kernel, padding=1)
+
+    def a(n, x):
+        five = conv(f"{n}.branch5x5_2", conv(f"{n}.branch5x5_1", x), pad=(2, 2))
+        double = conv(f"{n}.branch3x3dbl_2", conv(f"{n}.branch3x3dbl_1", x), pad=(1, 1))
+        double = conv(f"{n}.branch3x3dbl_3", double, pad=(1, 1))
+        return torch.cat([conv(f"{n}.branch1x1", x), five, double, conv(f"{n}.branch_pool", average(x))], 1)
+
+    def b(n, x):
+        double = conv(f"{n}.branch3x3dbl_2", conv(f"{n}.branch3x3dbl_1", x), pad=(1, 1))
+        double = conv(f"{n}.branch3x3dbl_3", double, stride=2)
+        return torch.cat([conv(f"{n}.branch3x3", x, stride=2), double, F.max_pool2d(x, 3, 2)], 1)
+
+    def c(n, x):
+        seven = conv(f"{n}.branch7x7_2", conv(f"{n}.branch7x7_1", x), pad=(0, 3))
+        seven = conv(f"{n}.branch7x7_3", seven, pad=(3, 0))
+        double = conv(f"{n}.branch7x7dbl_1", x)
+        for index, pad in enumerate([(3, 0), (0, 3), (3, 0), (0, 3)], start=2):
+            double = conv(f"{n}.branch7x7dbl_{index}", double, pad=pad)
+        return torch.cat([conv(f"{n}.branch1x1", x), seven, double, conv(f"{n}.branch_pool", average(x))], 1)
+
+    def d(n, x):
+        three = conv(f"{n}.branch3x3_2", conv(f"{n}.branch3x3_1", x), stride=2)
+        seven = conv(f"{n}.branch7x7x3_2", conv(f"{n}.branch7x7x3_1", x), pad=(0, 3))
+        seven = conv(f"{n}.branch7x7x3_4", conv(f"{n}.branch7x7x3_3", seven, pad=(3, 0)), stride=2)
+        return torch.cat([three, seven, F.max_pool2d(x, 3, 2)], 1)
+
+    def e(n, x, pooled):
+        three = conv(f"{n}.branch3x3_1", x)
+        three = [conv(f"{n}.branch3x3_2a", three, pad=(0, 1)), conv(f"{n}.branch3x3_2b", three, pad=(1, 0))]
+        double = conv(f"{n}.branch3x3dbl_2", conv(f"{n}.branch3x3dbl_1", x), pad=(1, 1))
+        double = [conv(f"{n}.branch3x3dbl_3a", double, pad=(0, 1)), conv(f"{n}.branch3x3dbl_3b", double, pad=(1, 0))]
+        return torch.cat([conv(f"{n}.branch1x1", x), *three, *double, conv(f"{n}.branch_pool", pooled)], 1)
+
+    x = conv("Conv2d_2a_3x3", conv("Conv2d_1a_3x3", x, stride=2))
+    x = F.max_pool2d(conv("Conv2d_2b_3x3", x, pad=(1, 1)), 3, 2)
+    x = F.max_pool2d(conv("Conv2d_4a_3x3", conv("Conv2d_3b_1x1", x)), 3, 2)
+    for name, block in zip(
+        ["5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a"], [a, a, a, b, c, c, c, c, d], strict=True
+    ):
+        x = block(f"Mixed_{name}", x)
+    x = e("Mixed_7b", x, average(x))
+    return e("Mixed_7c", x, F.max_pool2d(x, 3, 1, 1)).mean((2, 3))
+
+
+def test_the_network_equals_the_reference_written_out():
+    weights = random_weights(torch.Generator().manual_seed(0))
+    network = Inception(weights)
+    images = torch.randint(256, (2, 299, 299, 3), generator=torch.Generator().manual_seed(1)).byte()  # no resizing here
+    features = network(images)
+    expected = reference(weights, (images.float().permute(0, 3, 1, 2) - 128) / 128)
+    assert features.shape == (2, 2048)
+    assert (expected.std(0) > 0).any()  # images differ,
+    assert expected.std() > 10 * 1e-4  # and so do features
+    torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-4)
+    assert network.has_classifier
+    torch.testing.assert_close(network.logits(images[:1]), features[:1] @ weights["fc.weight"].T, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(network.classified(features), features @ weights["fc.weight"].T)
+
+
+@pytest.mark.parametrize("new", [(29, 31), (40, 3)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 7), (32, 32), (29, 31), (120, 93)])
+def test_images_are_resized_as_by_tensorflow_1(size, new):
+    image = np.random.default_rng(0).integers(256, size=(*size, 2)).astype(np.float64)
+    height, width = size
+    expected = np.empty((*new, 2))
+    for i in range(new[0]):
+        for j in range(new[1]):
+            y, x = i * (height / new[0]), j * (width / new[1])
+            top, left = int(np.floor(y)), int(np.floor(x))
+            bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+            above = image[top, left] + (image[top, right] - image[top, left]) * (x - left)
+            below = image[bottom, left] + (image[bottom, right] - image[bottom, left]) * (x - left)
+            expected[i, j] = above + (below - above) * (y - top)
+    resized = resize(torch.from_numpy(image).float()[None], *new)[0]
+    assert resized.shape == (*new, 2)
+    np.testing.assert_allclose(
+        resized.numpy(),
+        expected,
+        atol=5e-3,  # positions are float32, as there
+    )
+
+
+@pytest.mark.usefixtures("no_type_checks")  # of features of another width
+def test_a_network_sees_the_resized_image_between_minus_1_and_1(monkeypatch):
+    monkeypatch.setattr(inception, "_LAYERS", (_Conv("only", 3),))
+    monkeypatch.setattr(inception, "NUM_FEATURES", 3)
+    weights = {"only.conv.weight": torch.eye(3).view(3, 3, 1, 1), "only.bn.bias": 2 * torch.ones(3),
+               "only.bn.running_mean": torch.zeros(3), "only.bn.running_var": torch.full((3,), 1 - 0.001)}  # fmt: skip
+    network = Inception(weights)  # adds 2, so that the ReLU does nothing
+    seen = []
+    network.layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    dots = torch.zeros(2, 2, 2, 3, dtype=torch.uint8)
+    dots[0, 0, 0], dots[1, :, :, 1] = 255, 128
+    network(dots)
+    [pixels] = seen
+    assert pixels.shape == (2, 3, 299, 299)
+    assert pixels[0, :, 0, 0].tolist() == [127 / 128] * 3
+    assert pixels[0].amin() == -1
+    assert pixels[1, :, 150, 150].tolist() == [-1, 0, -1]
+
+
+@pytest.mark.usefixtures("no_type_checks")
+def test_grey_images_are_coloured_grey(weights):
+    network = Inception(weights)
+    grey = torch.randint(256, (2, 5, 5, 1), generator=torch.Generator().manual_seed(0)).byte()
+    assert torch.equal(network(grey), network(grey.expand(-1, -1, -1, 3)))
+
+
+def scripted(weights, path):
+    """A TorchScript file as the published one: TensorFlow's names, no scale of the batch norms."""
+    parts = {"conv.weight": "weight", "bn.bias": "beta", "bn.running_mean": "mean", "bn.running_var": "var"}
+
+    class Identity(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    def holder(tensors):
+        module = Identity()
+        for name, tensor in tensors.items():
+            module.register_parameter(name, nn.Parameter(tensor))
+        return module
+
+    network = Identity()
+    network.layers = Identity()
+    for index, name in enumerate(["first", "mixed.left", "mixed.right"]):
+        tensors = {short: weights[f"{name}.{key}"] for key, short in parts.items()}
+        network.layers.add_module(f"conv_{index}", holder(tensors))
+    if "fc.weight" in weights:
+        network.output = holder({"weight": weights["fc.weight"], "bias": weights["fc.bias"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(network).save(path)
+
+
+@pytest.mark.parametrize("classifier", [True, False])
+@pytest.mark.parametrize("form", ["weights.safetensors", "weights.pth", "old.pth", "script.pt"])
+def test_weights_are_read_from_every_form(weights, tmp_path, form, classifier):
+    weights |= {key: torch.ones_like(value) for key, value in weights.items() if key.endswith("bn.weight")}
+    if not classifier:
+        weights = {key: value for key, value in weights.items() if not key.startswith("fc")}
+    if form == "weights.safetensors":
+        save_file(weights, tmp_path / form)
+    elif form == "script.pt":
+        scripted(weights, tmp_path / form)
+    else:
+        torch.save(weights, tmp_path / form, _use_new_zipfile_serialization=form == "weights.pth")
+    network, expected = Inception.load(str(tmp_path / form)), Inception(weights)
+    assert network.digest == expected.digest
+    assert network.has_classifier == classifier
+    assert not classifier or torch.equal(network.classifier, weights["fc.weight"])
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_the_digest_is_of_what_the_features_depend_on(weights):
+    digest = Inception(weights).digest
+    assert Inception({key: value for key, value in weights.items() if not key.startswith("fc")}).digest == digest
+    assert Inception(weights | {"fc.weight": weights["fc.weight"] + 1}).digest == digest
+    for key in ("first.conv.weight", "mixed.right.bn.running_mean"):
+        changed = weights[key].clone()
+        changed.view(-1)[-1] += 1e-3
+        assert Inception(weights | {key: changed}).digest != digest
+
+
+def test_the_data_folder_is_looked_through_for_files_of_known_digest_the_full_one_first(weights, home, monkeypatch):
+    with pytest.raises(
+        ValueError,
+        match=r"no Inception weights in .*inception: put https://.*6726825d.pth there, or give --weights FILE$",
+    ):
+        Inception.load()
+    folder = home / "inception"
+    folder.mkdir(parents=True)
+    scripted({key: value for key, value in weights.items() if not key.startswith("fc")}, folder / "inception.pt")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.jit, "load", lambda *_, **__: pytest.fail("a file of unknown digest was opened"))
+        with pytest.raises(
+            ValueError,
+            match=r"inception.pt must have the SHA-256 7ff4a85c3a63…, got [0-9a-f]{12}…: delete it, or give it as --weights FILE if you trust it$",
+        ):
+            Inception.load()
+    assert not Inception.load(folder / "inception.pt").has_classifier  # the user vouches for it
+    monkeypatch.setattr(inception, "SCRIPT_SHA256", hashlib.sha256((folder / "inception.pt").read_bytes()).hexdigest())
+    assert not Inception.load().has_classifier
+    torch.save(weights, folder / inception.FULL)
+    with pytest.raises(
+        ValueError,
+        match=r"6726825d.pth must have the SHA-256 6726825d…, got [0-9a-f]{12}…: delete it, or give it as --weights FILE if you trust it$",
+    ):
+        Inception.load()
+    found = hashlib.sha256((folder / inception.FULL).read_bytes()).hexdigest()
+    monkeypatch.setattr(inception, "FULL_SHA256", found[:8])
+    assert Inception.load().has_classifier
+
+
+NOT_FID = "weights must hold the Inception network of FID"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mixed.left.conv.weight": None}, f"{NOT_FID}, got no mixed.left.conv.weight"),
+        ({"first.bn.running_var": None}, f"{NOT_FID}, got no first.bn.running_var"),
+        ({"first.conv.weight": torch.zeros(4, 3, 5, 5)}, f"{NOT_FID}, with first.conv.weight [4, 3, 3, 3], got [4, 3, 5, 5]"),
+        ({"first.bn.weight": torch.zeros(3)}, f"{NOT_FID}, with first.bn.weight [4], got [3]"),
+        ({"fc.weight": torch.zeros(1000, 5)}, f"{NOT_FID}, with fc.weight [1008, 5], got [1000, 5]"),
+        ({"AuxLogits.fc.bias": torch.zeros(3)}, f"{NOT_FID} and nothing else, got AuxLogits.fc.bias"),
+    ],
+)  # fmt: skip
+def test_weights_of_another_network_are_refused(weights, change, message):
+    changed = {key: value for key, value in (weights | change).items() if value is not None}
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Inception(changed)
+
+
+def test_a_script_of_another_network_is_refused(weights, tmp_path):
+    path = tmp_path / "other.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(nn.Linear(2, 2)).save(path)
+    with pytest.raises(
+        ValueError, match=r"other.pt must hold the Inception network of FID, 12 tensors, got another of 2$"
+    ):
+        Inception.load(path)
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors", "w.pt"])
+@pytest.mark.parametrize("content", [b"nonsense", b"PK\x03\x04 cut off", b"\x80\x02 cut off"])
+def test_a_file_that_holds_no_weights_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^.*{name} cannot be read as weights: [^\n]+$"):
+        Inception.load(tmp_path / name)
+
+
+def test_a_pickle_with_code_is_not_run(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return pytest.fail, ("code of the file was run",)
+
+    torch.save({"first": Trap()}, tmp_path / "trap.pth")
+    with pytest.raises(ValueError, match=r"trap.pth cannot be read as weights: [^\n]+$"):
+        Inception.load(tmp_path / "trap.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(ValueError, match=r"list.pth must hold a dictionary of tensors, got something else$"):
+        Inception.load(tmp_path / "list.pth")
+    with pytest.raises(ValueError, match=r"no file called '.*nowhere.pth'$"):
+        Inception.load(tmp_path / "nowhere.pth")
+
+
+@pytest.mark.usefixtures("no_type_checks")
+def test_mistakes_are_named(weights):
+    network = Inception({key: value for key, value in weights.items() if not key.startswith("fc")})
+    image = torch.zeros(1, 4, 4, 3, dtype=torch.uint8)
+    with pytest.raises(
+        ValueError,
+        match=r"^these weights have no classifier, which the Inception Score needs; give --weights FILE with full weights$",
+    ):
+        network.logits(image)
+    with pytest.raises(ValueError, match=r"^images must be of type uint8, got torch.float32$"):
+        network(image.float())
+    with pytest.raises(
+        ValueError, match=r"^images must be \[images, height, width, 1 or 3 channels\], got \[1, 3, 4, 4\]$"
+    ):
+        network(image.permute(0, 3, 1, 2))

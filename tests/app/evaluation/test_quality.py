@@ -1,0 +1,412 @@
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from PIL import Image
+
+import dmb
+from commands import dmb_
+from dmb import seeding
+from dmb.app import recipes
+from dmb.app.evaluation import ImageQuality, Inception, RealImages, features, image_quality, inception_score
+from dmb.app.loading import load
+from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, override
+from dmb.app.reports.contents import gather
+from dmb.app.reports.numbers import results
+from dmb.app.runs import Run
+from dmb.app.tokenizer import VQVAE
+from dmb.data import DataSet, Picture
+from dmb.data.pixels import Pixels
+
+
+class Brightness(torch.nn.Module):
+    """A stand-in for the network: how bright the quarters of an image are, and how bright squared."""
+
+    digest = "quarters"
+    seen = 0
+
+    def __init__(self, has_classifier=True):
+        super().__init__()
+        self.has_classifier = has_classifier
+
+    def forward(self, images):
+        type(self).seen += len(images)
+        pixels = images.float().mean(3) / 255
+        h, w = pixels.shape[1] // 2, pixels.shape[2] // 2
+        parts = (pixels[:, :h, :w], pixels[:, h:, :w], pixels[:, :h, w:], pixels[:, h:, w:])
+        means = torch.stack([part.mean((1, 2)) for part in parts], dim=1)
+        return torch.cat([means, means**2], dim=1)
+
+    def classified(self, seen):
+        return 5 * seen
+
+
+@pytest.fixture(autouse=True)
+def network(monkeypatch):
+    stand_in = Brightness()
+    monkeypatch.setattr(Brightness, "seen", 0)
+    monkeypatch.setattr(Inception, "load", lambda weights=None: stand_in)
+    return stand_in
+
+
+SHAPE = (4, 6, 3)
+
+
+def pixels(count, seed, shape=SHAPE):
+    """Images that differ in brightness, so that training and test images are alike but not the same."""
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.normal(rng.uniform(60, 200, (count, 1, 1, 1)), 30, (count, *shape)), 0, 255).astype(np.uint8)
+
+
+def folder_of_images(folder, count=400, shape=SHAPE, classes=0):
+    for index, image in enumerate(pixels(count, 0, shape)):
+        inside = folder / f"class {int(image.mean() > 128)}" if classes else folder
+        inside.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(inside / f"{index:03}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return folder_of_images(tmp_path_factory.mktemp("data") / "images")
+
+
+def recipe(source, levels=None, **options):
+    return Recipe(
+        name="tiny",
+        data=DataChoice(source=str(source), levels=levels),
+        process=ProcessChoice(),
+        network=NetworkChoice(network="mlp", width=8, blocks=1, conditioning=8, **options),
+        training=dmb.TrainingSettings(cycles=1, score_steps=2, matrix_steps=1, batch_size=4, evaluate_sequences=4, chains=2,
+                              chain_steps=2, log_every=2, evaluate_every=2),
+    )  # fmt: skip
+
+
+def bridge_for(data, **options):
+    return recipe("", **options).build(data)
+
+
+def make_run(path, chosen, data):
+    run = Run.create(path, chosen, data)
+    for report in dmb.train(chosen.build(data), data, chosen.training, folder=path):
+        run.log(report)
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, images):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMB_DATA", str(tmp_path_factory.mktemp("home")))
+        return make_run(tmp_path_factory.mktemp("runs") / "run", recipe(images, 8), dmb.data.images(images, 8))
+
+
+@pytest.fixture
+def run(tmp_path, trained):
+    return Run.open(Path(shutil.copytree(trained.path, tmp_path / "run")))
+
+
+def distance(a, b):
+    """Fréchet's, of the features of images; the trace of the matrix square root by singular values, which may be 0."""
+    a, b = (Brightness()(torch.from_numpy(x)).double().numpy() for x in (a, b))
+    root = scipy.linalg.svdvals(_root(np.cov(a.T)) @ _root(np.cov(b.T))).sum()
+    return ((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(np.cov(a.T) + np.cov(b.T)) - 2 * root
+
+
+def _root(covariance):
+    values, vectors = scipy.linalg.eigh(covariance)
+    return vectors * np.sqrt(values.clip(0)) @ vectors.T
+
+
+def test_distances_are_those_of_samples_and_of_training_images_before_and_after_the_codec(images):
+    data, whole = dmb.data.images(images, levels=3), dmb.data.images(images)
+    bridge = bridge_for(data)
+    result = image_quality(bridge, RealImages(data, images=40), steps=3, seed=5)
+    test = whole.codec.images(whole.test[:])
+    rows = whole.train.spread(40)
+    training, after = whole.codec.images(whole.train[rows]), data.codec.images(data.train[rows])
+    made = data.codec.images(bridge.sample(40, steps=3, generator=seeding.seeded(5, "samples")))
+    assert result.real == pytest.approx(distance(training, test), rel=1e-4)
+    assert result.floor == pytest.approx(distance(after, test), rel=1e-4)
+    assert result.fid == pytest.approx(distance(made, test), rel=1e-4)
+    assert result.real < result.floor < result.fid
+    assert (result.images, result.split, result.steps, result.sampler, result.seed) == (40, "test", 3, "ancestral", 5)
+    assert result.inception_score is None
+
+
+def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_path):
+    source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
+    torch.manual_seed(0)
+    VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).write(tmp_path / "vqvae")
+    bits = dmb.data.images(source, 16).baselines()
+    described = {"recipe": {"data": {"source": str(source), "levels": 16}}, "unigram_bits": bits}
+    (tmp_path / "vqvae" / "run.json").write_text(json.dumps(described))
+    data, whole = load(tmp_path / "vqvae"), dmb.data.images(source)
+    result = image_quality(bridge_for(data), RealImages(data, images=10), steps=1)
+    test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
+    assert result.real == pytest.approx(distance(whole.codec.images(whole.train[rows]), test), rel=1e-3)
+    assert result.floor == pytest.approx(distance(data.codec.images(data.train[rows]), test), rel=1e-3)
+    assert result.real < result.floor
+
+
+def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_path, capsys, monkeypatch):
+    source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
+    whole, chosen = dmb.data.images(source), override(recipes.vqvae(), [f"source={source}", "grid=4", "codes=16"])
+    run = Run.create(tmp_path / "vqvae", chosen, whole)
+    torch.manual_seed(0)
+    vqvae = VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).eval()
+    vqvae.write(run.path)
+    assert dmb_("evaluate", run.path, "--metrics", "bound", "fid", "--images", 10) == 0
+    back, floor, *_ = capsys.readouterr().out.splitlines()
+    test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
+    returned = vqvae.reconstruct(torch.from_numpy(test)).numpy()
+    error = ((test.astype(float) - returned) ** 2).mean()
+    used = np.bincount(vqvae.encode(torch.from_numpy(test)).flatten(), minlength=16) / (10 * 16)
+    entropy = -(used[used > 0] * np.log(used[used > 0])).sum()
+    wanted = f"PSNR {10 * np.log10(255**2 / error):.2f} dB of 10 test images; {np.exp(entropy):.1f} codes in use of 16"
+    assert back == wanted
+    training = whole.codec.images(whole.train[rows])
+    after = vqvae.reconstruct(torch.from_numpy(training)).numpy()
+    kept = run.evaluations()
+    assert kept["images"]["test"]["floor"] == pytest.approx(distance(after, test), rel=1e-3)
+    assert kept["images"]["test"]["real"] == pytest.approx(distance(training, test), rel=1e-3)
+    assert floor.startswith(f"floor {kept['images']['test']['floor']:.2f} ")
+    assert kept["test"]["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
+    assert kept["test"].keys() & kept["images"]["test"].keys() == {"split", "step"}  # or JSON would have one for two
+    assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
+    for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"], ["--samples", 2],
+                      ["--batch-size", 8, "--metrics", "fid"], ["--seed", 0]):  # fmt: skip
+        assert dmb_("evaluate", run.path, *arguments) == 2
+        assert "is a VQ-VAE" in capsys.readouterr().err
+    monkeypatch.setenv("DMB_DATA", str(tmp_path / "without codes"))
+    monkeypatch.setattr(VQVAE, "encode", None)  # not needed to find what is wrong
+    assert dmb_("evaluate", run.path, "--metrics", "fid", "--images", 11) == 2
+    assert "images must be at most 10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("levels", [4, 256])
+def test_a_perfect_model_reaches_the_floor(images, levels, monkeypatch):
+    data = dmb.data.images(images, levels)
+    bridge, drawn = bridge_for(data), iter(data.train[data.train.spread(30)].split(8))
+    monkeypatch.setattr(dmb.app.evaluation.drawing, "AT_ONCE", 8)
+    monkeypatch.setattr(dmb.Bridge, "sample", lambda *_, **__: next(drawn))
+    result = image_quality(bridge, RealImages(data, "validation", images=30))
+    assert result.fid == result.floor
+    assert (result.floor == result.real) == (levels == 256)
+
+
+def test_images_of_the_split_itself_are_at_no_distance(images):
+    data = dmb.data.images(images)
+    result = image_quality(bridge_for(data), RealImages(data, "train", images=40), steps=1)
+    assert result.real == result.floor == pytest.approx(0, abs=1e-8)
+
+
+def test_images_are_looked_at_but_once(images):
+    data = dmb.data.images(images, levels=4)
+    for seed, looks in ((0, 4 * 40), (0, 4 * 40), (1, 5 * 40)):  # samples, test, training, training after the codec
+        image_quality(bridge_for(data), RealImages(data, images=40), steps=2, seed=seed)
+        assert Brightness.seen == looks
+
+
+def test_without_loss_in_the_codec_the_floor_is_the_distance_of_real_images(images):
+    data = dmb.data.images(images)
+    image_quality(bridge_for(data), RealImages(data, images=40), steps=2)
+    assert Brightness.seen == 3 * 40
+
+
+def test_samples_have_classes_as_often_as_training_data(tmp_path, monkeypatch):
+    data = dmb.data.images(folder_of_images(tmp_path / "images", classes=2), levels=4)
+    bridge, asked = bridge_for(data, classes=True), []
+    real = dmb.Bridge.sample
+    monkeypatch.setattr(dmb.Bridge, "sample", lambda self, n, **o: asked.append(o) or real(self, n, **o))
+    monkeypatch.setattr(dmb.app.evaluation.drawing, "AT_ONCE", 16)
+    image_quality(bridge, RealImages(data, images=40), steps=1, guidance=2.0)
+    assert torch.equal(torch.cat([options["label"] for options in asked]), data.train.labels(data.train.spread(40)))
+    assert [len(options["label"]) for options in asked] == [16, 16, 8]
+    assert {options["guidance"] for options in asked} == {2.0}
+
+
+def test_the_inception_score_is_that_of_the_samples(tmp_path, network):
+    data = DataSet(
+        name="memory", source="", codec=Picture(list(SHAPE)),
+        **{part: Pixels(pixels(120, seed), 256) for seed, part in enumerate(("train", "validation", "test"))},
+    )  # fmt: skip
+    bridge = bridge_for(data)
+    result = image_quality(bridge, RealImages(data, images=100, score=True), steps=1)
+    made = data.codec.images(torch.cat([*_batches(bridge, 100)]))
+    mean, deviation = inception_score(network.classified(features(network, made)))
+    assert (result.inception_score, result.inception_score_deviation) == pytest.approx((mean, deviation))
+    assert f"Inception Score {mean:.2f} ± {deviation:.2f}" in str(result)
+
+
+def _batches(bridge, count):
+    generator = seeding.seeded(0, "samples")
+    for first in range(0, count, 64):
+        yield bridge.sample(min(64, count - first), steps=1, generator=generator)
+
+
+RESULT = ImageQuality(
+    split="test", images=10_000, fid=12.345, floor=5.0, real=3.0, sampler="ancestral", steps=64, guidance=1.0, seed=0,
+    num_features=2048,
+)  # fmt: skip
+
+
+def test_a_result_reads_well_and_warns_of_singular_covariances():
+    lines = str(RESULT).splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("FID 12.35 of 10,000 samples to test images")
+    assert "floor 5.00" in lines[1]
+    assert "singular" not in str(replace(RESULT, images=2049))
+    assert "singular" in str(replace(RESULT, images=2048))
+    assert "(ancestral, 64 steps, guidance 2)" in str(replace(RESULT, guidance=2.0))
+
+
+# -- mistakes, before any work ----------------------------------------------------------------------------------------
+
+
+def text(folder):
+    (folder / "novel.txt").write_text("the cat sat on the mat. " * 100)
+    return dmb.data.text(folder / "novel.txt", length=8)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (text, {}, "data must be images for FID and Inception Score, got novel.txt: Characters"),
+        (None, {"images": 41}, "images must be at most 40, all that images has in test, got 41"),
+        (None, {"split": "train", "images": 321}, "images must be at most 320, all that images has in train, got 321"),
+        (None, {}, "images must be at most 40, all that images has in test, got 10000"),
+        (None, {"images": 1}, "images must be at least 2 for FID, got 1"),
+        (None, {"images": 40, "score": True}, "images must be at least 100 for the Inception Score, got 40"),
+        (None, {"split": "tests"}, "split must be train, validation or test, got 'tests'"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, images, make, options, message):
+    data = dmb.data.images(images) if make is None else make(tmp_path)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        RealImages(data, **options)
+
+
+def test_weights_without_a_classifier_are_refused_for_the_inception_score(images, monkeypatch):
+    monkeypatch.setattr(Inception, "load", lambda weights=None: Brightness(has_classifier=False))
+    data = dmb.data.images(images)
+    RealImages(data, "train", images=100)
+    with pytest.raises(ValueError, match=r"^the Inception Score needs weights with a classifier, .*--weights FILE"):
+        RealImages(data, "train", images=100, score=True)
+
+
+def test_images_from_memory_of_fewer_levels_cannot_be_had_again(images):
+    data = replace(dmb.data.images(images, 4), source="")
+    with pytest.raises(ValueError, match=r"^images must have a source to read the images from again, got none$"):
+        RealImages(data, images=40)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_keeps_and_reports_the_distance(run, capsys):
+    assert dmb_("evaluate", run.path, "--metrics", "bound", "fid", "--images", 40, "--steps", 2) == 0
+    bound, fid, floor = capsys.readouterr().out.splitlines()
+    kept = run.evaluations()
+    assert set(kept) == {"test", "images"}
+    assert bound.startswith(f"{kept['test']['bits']:.4f} ± ")
+    result = kept["images"]["test"]
+    assert fid.startswith(f"FID {result['fid']:.2f} of 40 samples to test images (ancestral, 2 steps)")
+    assert floor.startswith(f"floor {result['floor']:.2f} ")
+    assert result["step"] == run.best()["step"]
+    source = results(gather(run, seed=0))
+    row = [f"{result[name]:.2f}" for name in ("fid", "floor", "real")] + ["–", "ancestral, 2 steps", "40"]
+    assert "".join(f"<td>{cell}</td>" for cell in ["test", *row]) in source
+
+
+def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, capsys):
+    options = ["--images", 30, "--steps", 1, "--json"]
+    assert dmb_("evaluate", run.path, "--json") == 0
+    before = run.evaluations()
+    assert dmb_("evaluate", run.path, "--metrics", "fid", *options) == 0
+    assert dmb_("evaluate", run.path, "--metrics", "fid", "--split", "validation", *options) == 0
+    assert dmb_("evaluate", run.path, "--metrics", "fid", "bound", "--seed", 1, *options) == 0
+    bound, first, validation, both = map(json.loads, capsys.readouterr().out.splitlines())
+    kept, step = run.evaluations(), {"step": run.best()["step"]}
+    assert before == {"test": bound | step}
+    assert kept["images"]["validation"] == validation | step
+    assert kept["test"] | kept["images"]["test"] == both | step
+    assert set(both) == set(bound) | set(first)
+    assert first["fid"] != both["fid"]
+    assert first["real"] == both["real"]
+
+
+def test_the_report_shows_images_beside_bounds(run):
+    best, hint = "validation, best in training (step 2)", "Run “dmb evaluate” for the bound on test data"
+    before = gather(run, seed=0)
+    assert "FID" not in results(before)
+    run.add_evaluation(replace(RESULT, inception_score=7.0, inception_score_deviation=0.1))
+    source = results(replace(before, evaluations=run.evaluations()))
+    assert "<td>12.35</td><td>5.00</td><td>3.00</td><td>7.00 ± 0.10</td>" in source
+    assert best in source
+    assert hint in source
+    run.add_evaluation(RESULT, step=1)
+    assert "test, of the model at step 1 (outdated)" in results(replace(before, evaluations=run.evaluations()))
+    (run.path / "metrics.jsonl").unlink()
+    assert results(replace(before, evaluations={})) == "<p>There are none yet.</p>"
+    assert "<td>12.35</td>" in results(replace(before, evaluations=run.evaluations()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--metrics", "--metrics must name bound, fid or is, got none"),
+        ("--steps 3", "--steps is read for --metrics fid and is only, got 3"),
+        ("--images 0", "--images is read for --metrics fid and is only, got 0"),
+        ("--metrics fid --data x", "--data is read for --metrics bound only, got x"),
+        ("--metrics bound fid --data x", "--data is read for --metrics bound alone, got x"),
+        ("--metrics fid --batch-size 4", "--batch-size is read for --metrics bound only, got 4"),
+        ("--metrics fid --sequences 4", "--sequences is read for --metrics bound only, got 4"),
+        ("--metrics is --samples 4", "--samples is read for --metrics bound only, got 4"),
+        ("--metrics bound fid", "images must be at most 40, all that images has in test, got 10000"),
+        ("--metrics bound fid --images 0", "images must be at least 2 for FID, got 0"),
+        ("--metrics bound fid --images 40 --steps 0", "steps must be at least 1, got 0"),
+        ("--metrics bound fid --images 40 --guidance 2", "guidance .*"),
+        ("--metrics bound is --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
+    ],
+)
+def test_mistakes_in_the_command_are_one_line_before_any_work(run, capsys, network, arguments, message):
+    network.has_classifier = False
+    capsys.readouterr()
+    assert dmb_("evaluate", run.path, *arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert re.fullmatch(f"dmb: {message}\n", captured.err)
+    assert captured.out == ""
+    assert run.evaluations() == {}
+
+
+def test_missing_weights_and_a_missing_extra_are_one_line_before_any_work(run, capsys, monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
+    arguments = ["evaluate", run.path, "--metrics", "bound", "fid", "--images", 40]
+    (tmp_path / "others.pth").write_bytes(b"no weights")
+    capsys.readouterr()
+    assert dmb_(*arguments) == 2
+    assert dmb_(*arguments, "--weights", tmp_path / "others.pth") == 2
+    monkeypatch.setitem(sys.modules, "torchmetrics.image.fid", None)
+    assert dmb_(*arguments) == 2
+    missing, others, extra = capsys.readouterr().err.splitlines()
+    assert "no Inception weights in " in missing
+    assert "others.pth cannot be read as weights" in others
+    assert "need the extra `image`" in extra
+    assert run.evaluations() == {}
+
+
+def test_a_model_of_other_data_has_no_images(tmp_path, capsys):
+    data = text(tmp_path)
+    chosen = replace(recipe(tmp_path / "novel.txt"), data=DataChoice(source=str(tmp_path / "novel.txt"), length=8))
+    run = make_run(tmp_path / "run", chosen, data)
+    capsys.readouterr()
+    assert dmb_("evaluate", run.path, "--metrics", "fid") == 2
+    assert "data must be images" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from dmb.app import recipes
+from dmb.app.recipes import Recipe, override, settings_of
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_a_recipe_survives_json(name):
+    recipe = recipes.recipe(name)
+    assert recipes.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+
+
+def test_what_is_no_recipe_is_said():
+    config = recipes.vqvae().to_json()
+    with pytest.raises(ValueError, match="not a recipe: 'process'"):
+        Recipe.from_json(config)
+    with pytest.raises(ValueError, match=r"not a recipe: .*colour"):
+        recipes.from_json(config | {"autoencoder": {"colour": 3}})
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("training.cycles=7", 7),
+        ("learning_rate=3e-4", 3e-4),
+        ("data.length=none", None),
+        ("length=32", 32),
+        ("compile=True", True),
+        ("minutes=1.5", 1.5),
+        ("head=score", "score"),
+        ("encoding=bytes", "bytes"),
+        ("weight_decay_until=800000", 800_000),
+    ],
+)
+def test_a_setting_is_read_as_its_type(assignment, value):
+    name = assignment.partition("=")[0].rpartition(".")[2]
+    changed = settings_of(override(recipes.text8(), [assignment]))
+    found = [changed[full] for full in changed if full.rpartition(".")[2] == name]
+    assert found == [value]
+    assert [type(v) for v in found] == [type(value)]
+
+
+def test_only_what_is_named_changes():
+    before, after = settings_of(recipes.digits()), settings_of(override(recipes.digits(), ["width=8", "seed=3"]))
+    assert {name for name in before if before[name] != after[name]} == {"network.width", "training.seed"}
+
+
+@pytest.mark.parametrize("recipe", [recipes.digits(), recipes.vqvae()], ids=lambda recipe: recipe.name)
+def test_no_two_settings_share_a_name_and_how_to_train_comes_last(recipe):
+    names = [name.rpartition(".")[2] for name in settings_of(recipe)]
+    assert len(set(names)) == len(names)
+    sections = [name.partition(".")[0] for name in settings_of(recipe)]
+    assert sections == sorted(sections, key=lambda section: section == "training")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["process=uniform"], dmb.UniformProcess),
+        (["order=descending", "tied=true"], dmb.BridgeProcess),
+        (["mask=true", "floor=0", "schedule=canonical"], dmb.BridgeProcess),
+        (["init=match"], dmb.BridgeProcess),
+        (["init=nested", "process=varying"], dmb.VaryingBridgeProcess),
+        (["schedule=geometric", "parametrisation=softplus", "init=uniform"], dmb.BridgeProcess),
+        (["network=transformer", "width=16", "heads=2", "classes=true"], dmb.BridgeProcess),
+        (["head=score"], dmb.BridgeProcess),
+    ],
+)
+def test_every_choice_builds_a_bridge_that_has_a_loss(settings, expected):
+    data = dmb.data.digits()
+    bridge = override(recipes.digits(), ["width=16", "blocks=1", *settings]).build(data)
+    assert isinstance(bridge.process, expected)
+    label = data.train.labels(slice(4)) if bridge.network.num_classes else None
+    assert bridge.loss(data.train[:4], label=label).isfinite().all()
+
+
+def test_the_papers_network_has_its_size():
+    process = dmb.BridgeProcess.from_marginals(dmb.data.markov(length=256).marginals()[:, :27], tied=True)
+    network = recipes.text8_paper().network.build(process)
+    assert 8e7 < sum(p.numel() for p in network.parameters()) < 1e8
+
+
+def test_conditioning_on_classes_needs_classes():
+    with pytest.raises(ValueError, match="class labels"):
+        override(recipes.pydocs(), ["classes=true", "source=markov"]).build(dmb.data.markov())
+
+
+def image_data(*shape):
+    tokens = np.random.default_rng(0).integers(256, size=(30, *shape), dtype=np.uint8)
+    train, validation, test = (dmb.data.Rows(part, 256) for part in np.split(tokens, 3))
+    codec = dmb.data.Picture(list(shape))
+    return dmb.data.DataSet(name="noise", source="", codec=codec, train=train, validation=validation, test=test)
+
+
+def test_a_vqvae_has_the_size_of_its_images_and_the_rest_of_its_recipe():
+    settings = ["grid=4", "codes=32", "autoencoder.width=8", "blocks=1", "code_width=4", "decay=0.8", "revive=0.2"]
+    recipe = override(recipes.vqvae(), settings)
+    vqvae = recipe.build(image_data(16, 16, 3))
+    assert vqvae.config() == {"size": 16, "channels": 3, "grid": 4, "codes": 32, "width": 8, "blocks": 1,
+                              "code_width": 4, "decay": 0.8, "revive": 0.2}  # fmt: skip
+    torch.manual_seed(3)
+    again = recipe.build(image_data(16, 16, 3))
+    assert torch.equal(again.encoder[0].weight, vqvae.encoder[0].weight)
+    other = override(recipe, ["seed=1"]).build(image_data(16, 16, 3))
+    assert not torch.equal(other.encoder[0].weight, vqvae.encoder[0].weight)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (image_data(8, 6, 1), "images must be square for a VQ-VAE, got 8 × 6"),
+        (image_data(20, 20, 1), "size / grid must be a power of 2, at least 2, got 20 / 8"),
+        (dmb.data.markov(length=8), "a VQ-VAE is trained on images: cifar10, or a folder of them; got markov"),
+    ],
+)
+def test_data_that_no_vqvae_is_for_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        recipes.vqvae().build(data)

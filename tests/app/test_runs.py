@@ -1,0 +1,206 @@
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+import dmb
+from dmb.app import recipes
+from dmb.app.display import Display, counting
+from dmb.app.runs import Run
+from dmb.training import Fact, engine
+
+SETTINGS = ["cycles=1", "score_steps=4", "matrix_steps=1", "evaluate_every=2", "log_every=1", "width=16", "blocks=1",
+            "batch_size=8", "chains=4", "chain_steps=2", "evaluate_sequences=8", "length=8", "source=markov"]  # fmt: skip
+BASELINE = Fact("marginals alone", "4.5000", "bits")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    recipe = recipes.override(recipes.pydocs(), SETTINGS)
+    data = dmb.data.markov(length=8)
+    run = Run.create(tmp_path_factory.mktemp("runs") / "run", recipe, data)
+    bridge = recipe.build(data)
+    reports = list(dmb.train(bridge, data, recipe.training, fabric=engine(accelerator="cpu"), folder=run.path))
+    for report in reports:
+        run.log(report)
+    return run, bridge, reports
+
+
+def test_a_run_opens_as_what_it_was(finished):
+    run, bridge, reports = finished
+    again = Run.open(run.path)
+    assert again.recipe == run.recipe
+    assert again.codec.to_config() == run.codec.to_config()
+    assert again.about == run.about
+    assert again.metrics() == [report.record() for report in reports]
+    loaded, trained = again.bridge().state_dict(), bridge.state_dict()
+    assert loaded.keys() == trained.keys()
+    assert all(torch.equal(loaded[name], trained[name]) for name in trained)
+    data = again.data()
+    assert again.about["unigram_bits"]["test"] == pytest.approx(data.unigram_bits(data.test))
+    torch.testing.assert_close(again.summary()["marginals"], data.marginals())
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out_and_made_again(finished, tmp_path):
+    run, _, reports = finished
+    lines = (run.path / "metrics.jsonl").read_text()
+    copy = Run(tmp_path, run.recipe, run.codec, run.about)
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "metrics.jsonl").write_text(lines[:-20])
+    assert len(copy.metrics()) == len(reports) - 1
+    copy.log(reports[-1])  # as a resumed run does
+    assert copy.metrics() == run.metrics()
+    again = Run(tmp_path, run.recipe, run.codec, run.about)
+    again.log(reports[3])
+    assert again.metrics() == run.metrics()[:4]
+
+
+def test_only_one_process_trains_in_a_folder(finished):
+    run, _, _ = finished
+    with run.locked(), pytest.raises(ValueError, match="another process"), Run.open(run.path).locked():
+        pass
+
+
+def test_a_kill_while_the_folder_is_made_does_not_block_it(finished, tmp_path, monkeypatch):
+    run, _, _ = finished
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_write_config", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            Run.create(tmp_path / "new", run.recipe, run.data())
+    with pytest.raises(ValueError, match="not a run folder"):
+        Run.open(tmp_path / "new")
+    Run.create(tmp_path / "new", run.recipe, run.data())
+    assert Run.open(tmp_path / "new").recipe == run.recipe
+
+
+def test_a_file_that_is_no_run_is_refused(tmp_path):
+    for content in ("", "[1, 2]", '{"format": 1}', '{"format": 1, "recipe": {}}'):
+        (tmp_path / "run.json").write_text(content)
+        with pytest.raises(ValueError, match="run"):
+            Run.open(tmp_path)
+
+
+def test_reports_are_valid_json_without_gaps(finished):
+    _, _, reports = finished
+    assert [report.index for report in reports] == list(range(len(reports)))
+    assert all(json.loads(json.dumps(report.record())) == report.record() for report in reports)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_display_shows_phase_bound_and_sample(finished, terminal):
+    run, _, reports = finished
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=120)
+    with Display(console, run.codec, BASELINE, minutes=3.0).shown() as display:
+        for report in reports:
+            display.update(report)
+    shown = text.getvalue()
+    last = reports[-1]
+    assert ("J_Q" if terminal else "Matrix-learning") in shown
+    assert f"{last.bits:.4f}" in shown
+    assert "4/4" in shown
+    if terminal:
+        assert run.codec.decode(last.sample)[0] in shown
+        assert "marginals alone  4.5000 bits" in shown
+
+
+def test_a_line_tells_where_what_how_fast_and_how_long_to_go(finished):
+    _, _, reports = finished
+    text = io.StringIO()
+    display = Display(Console(file=text, width=200), finished[0].codec)
+    score = next(report for report in reports if report.phase == "score")
+    display.update(dataclasses.replace(score, step=2, seconds=60.0, tokens_per_second=1234.5))
+    display.update(reports[-1])
+    bound = reports[-1].validation
+    best = "  best so far" if reports[-1].improved else ""
+    assert text.getvalue().splitlines() == [
+        f"cycle 0  step      2/4  Score-learning   loss {score.bits:.4f}  1,234 tokens/s  1 min 00 s left",
+        f"cycle 0  step      4/4  validation       bound {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits a token"
+        + best,
+    ]
+
+
+def test_a_count_is_shown_where_nobody_watches_too():
+    text = io.StringIO()
+    with counting(Console(file=text), "counting") as advance:
+        advance(1, 10)
+        advance(2, 10)
+    assert text.getvalue() == "counting: 1 of 10\n"
+
+
+def test_samples_may_hold_what_a_terminal_takes_for_markup(finished):
+    _, _, reports = finished
+    codec = dmb.data.Characters("[]/\\x" + "".join(chr(ord("a") + i) for i in range(22)))
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with Display(console, codec, BASELINE).shown() as display:
+        display.update(dataclasses.replace(reports[-1], sample=torch.tensor([[3, 0, 2, 4, 1]])))
+    assert "\\[/x]" in console.file.getvalue()
+
+
+# -- the run of a VQ-VAE ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    for index in range(30):
+        pixels = np.random.default_rng(index).integers(256, size=(8, 8), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+    settings = [f"source={folder}", "grid=4", "codes=8", "width=8", "blocks=0", "code_width=2", "steps=4", "log_every=2",
+                "evaluate_every=2", "batch_size=4"]  # fmt: skip
+    recipe = recipes.override(recipes.vqvae(), settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMB_DATA", str(folder.parent / "home"))
+        data = recipe.data.load()
+    run = Run.create(folder.parent / "run", recipe, data)
+    vqvae, fabric = recipe.build(data), engine(accelerator="cpu")
+    reports = list(recipe.train(vqvae, data, fabric=fabric, folder=run.path, resume=False, stop=lambda: False))
+    for report in reports:
+        run.log(report)
+    return run, vqvae, reports
+
+
+def test_the_run_of_a_vqvae_opens_as_what_it_was(encoded):
+    run, vqvae, reports = encoded
+    again = Run.open(run.path)
+    assert again.recipe == run.recipe
+    assert again.metrics() == [report.record() for report in reports]
+    loaded, trained = again.vqvae().tensors(), vqvae.tensors()
+    assert all(torch.equal(loaded[name], trained[name]) for name in trained)
+    best = max((report for report in reports if report.psnr is not None), key=lambda report: report.psnr)
+    assert again.best()["step"] == best.step
+    with Image.open(run.path / "samples" / "step_000000004.png") as sheet:
+        assert sheet.size == (2 * 96 + 2, 2 * 96 + 2)  # two images of the three, and what comes back of them
+
+
+def test_a_run_says_what_it_is_not(encoded, finished):
+    with pytest.raises(ValueError, match=r"run is a VQ-VAE, not a bridge: .* dmb train cifar10 --data .*run"):
+        Run.open(encoded[0].path).bridge()
+    with pytest.raises(ValueError, match="run is a bridge, not a VQ-VAE"):
+        finished[0].vqvae()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_display_shows_how_well_images_come_back(encoded, terminal):
+    run, _, reports = encoded
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=120)
+    with Display(console, run.codec).shown() as display:
+        for report in reports:
+            display.update(report)
+    shown, last = text.getvalue(), reports[-1]
+    assert f"{last.psnr:.2f}" in shown
+    assert f"{reports[-2].loss:.4f}" in shown
+    assert "images/s" in shown
+    assert "4/4" in shown
+    if terminal:
+        assert "what comes back of it, at step 4" in shown
+        pair = [text.split("\n")[3] for text in run.codec.decode(last.sample[:2])]
+        assert "  ".join(pair) in shown
+    else:
+        assert [line.split()[2] for line in shown.splitlines()] == ["training", "validation"] * 2

@@ -1,0 +1,324 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dmb.app import recipes
+from dmb.app.loading import load
+from dmb.app.recipes import override
+from dmb.app.reports import pictures
+from dmb.app.runs import Run
+from dmb.app.tokenizer import VQVAE, Codes
+from dmb.app.tokenizer.codes import codes, images_of
+from dmb.configurable import Configurable
+from dmb.data import DataSet, Grid, ImageCodec, Picture
+
+IMAGES = np.random.default_rng(0).integers(256, size=(30, 8, 8, 3), dtype=np.uint8)
+
+
+def autoencoder(channels=3, seed=0):
+    """One that nobody has trained, but whose codes are all in use: they are vectors of its own encoder."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        vqvae = VQVAE(size=8, channels=channels, grid=4, codes=16, width=8).eval()
+    pixels = torch.from_numpy(IMAGES[..., :channels])
+    with torch.no_grad():
+        vectors = vqvae._vectors(vqvae._pixels(pixels)).flatten(0, 1)
+        vqvae.quantizer.start_from(vectors[:: len(vectors) // 16][:16])
+        for weights in vqvae.decoder.parameters():
+            weights *= 3  # or all images would be grey
+    return vqvae
+
+
+def trained(folder, vqvae, source):
+    """What `dmb train vqvae` leaves, as far as it matters here."""
+    vqvae.write(folder)
+    choice = {"source": str(source), "length": None, "encoding": "characters", "levels": None}
+    described = {"recipe": {"name": "vqvae", "data": choice}, "unigram_bits": load(source).baselines()}
+    (folder / "run.json").write_text(json.dumps(described))
+    return folder
+
+
+def photographs(folder, channels=3):
+    for index, image in enumerate(IMAGES):
+        path = folder / ("odd" if index % 2 else "even") / f"{index:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image if channels == 3 else image[..., 0]).save(path)
+    return folder
+
+
+@pytest.fixture(params=[1, 3], ids=["grey", "colour"])
+def channels(request):
+    return request.param
+
+
+@pytest.fixture
+def vqvae(channels):
+    return autoencoder(channels)
+
+
+@pytest.fixture
+def run(tmp_path, vqvae, channels):
+    return trained(tmp_path / "vq", vqvae, photographs(tmp_path / "photos", channels))
+
+
+@pytest.fixture
+def in_colour(tmp_path):
+    return trained(tmp_path / "vq", autoencoder(), photographs(tmp_path / "photos"))
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The number of images of every call of the encoder."""
+    calls, encode = [], VQVAE.encode
+    monkeypatch.setattr(VQVAE, "encode", lambda self, images: calls.append(len(images)) or encode(self, images))
+    return calls
+
+
+# -- the data set -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_a_vqvae_is_its_images_as_codes_in_the_same_splits_with_their_labels(run, vqvae, tmp_path, channels):
+    data, originals = load(run), load(tmp_path / "photos")
+    assert isinstance(data, DataSet)
+    assert (data.name, data.source, data.num_classes) == ("vq", str(run), 2)
+    assert (data.num_positions, data.num_states) == (16, 16)
+    for part, split in originals.splits().items():
+        images = split[:].to(torch.uint8).view(-1, 8, 8, channels)
+        assert torch.equal(data.splits()[part][:], vqvae.encode(images))
+        assert torch.equal(data.splits()[part].labels(slice(None)), split.labels(slice(None)))
+    assert len(data.train[:].unique()) > 8  # or these tests would say little
+
+
+def test_the_data_set_can_be_loaded_again_from_its_codec_alone(run):
+    data = load(run)
+    codec = Configurable.from_config(json.loads(json.dumps(data.codec.to_config())))
+    again = load(data.source, length=data.num_positions, codec=codec)
+    assert again.codec.to_config() == data.codec.to_config()
+    for part, split in data.splits().items():
+        assert torch.equal(split[:], again.splits()[part][:])
+
+
+def test_images_are_encoded_once_and_then_memory_mapped(in_colour, encoded, home):
+    seen = []
+    first = codes(in_colour, progress=lambda *counts: seen.append(counts))
+    assert encoded == [24, 3, 3]
+    assert seen == [(24, 30), (27, 30), (30, 30)]
+    files = sorted((home / "codes").iterdir())
+    assert [np.load(file).dtype for file in files] == [np.uint16] * 3
+    second = load(in_colour, progress=lambda *counts: seen.append(counts))
+    assert len(encoded) == len(seen) == 3
+    assert torch.equal(first.train[:], second.train[:])
+    assert isinstance(second.train._tokens, np.memmap)
+
+
+@pytest.mark.parametrize("damage", ["cut", "no array", "other shape", "other type", "no code"])
+def test_a_damaged_cache_is_made_again(in_colour, encoded, home, damage):
+    before = load(in_colour).test[:]
+    file = next(file for file in (home / "codes").iterdir() if np.array_equal(np.load(file), before))
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-5])
+    elif damage == "no array":
+        file.write_bytes(b"")
+    else:
+        values = {"other shape": before[:2], "other type": before.double(), "no code": before + 99}[damage].numpy()
+        np.save(file, values if damage == "other type" else values.astype(np.uint16))
+    assert torch.equal(load(in_colour).test[:], before)
+    assert encoded == [24, 3, 3, 3]
+
+
+def test_other_weights_are_another_cache(in_colour, encoded):
+    load(in_colour)
+    autoencoder(seed=1).write(in_colour)
+    load(in_colour)
+    assert len(encoded) == 6
+
+
+def test_images_that_have_changed_since_the_vqvae_was_trained_are_refused(in_colour, tmp_path):
+    load(in_colour)
+    shutil.copy(tmp_path / "photos" / "even" / "00.png", tmp_path / "photos" / "even" / "new.png")
+    with pytest.raises(ValueError, match=r"photos has changed since the VQ-VAE in .*vq was trained on it"):
+        load(in_colour)
+
+
+def test_a_model_reads_images_by_its_own_vqvae_wherever_it_lies(in_colour, tmp_path):
+    data = load(in_colour)
+    shutil.copytree(in_colour, tmp_path / "moved")
+    autoencoder(seed=1).write(tmp_path / "moved")
+    again = load(tmp_path / "moved", codec=data.codec)
+    assert again.codec is data.codec
+    assert torch.equal(again.train[:], data.train[:])
+    assert not torch.equal(load(tmp_path / "moved").train[:], data.train[:])
+    with pytest.raises(ValueError, match=r"vq must be readable by Grid\(.*\), got data for Codes\("):
+        load(in_colour, codec=Grid([4, 4], 16))
+
+
+def test_the_images_behind_codes_can_be_had(in_colour, tmp_path):
+    data = load(in_colour)
+    originals = images_of(in_colour, [8, 8, 3])
+    assert originals.source == str(tmp_path / "photos")
+    assert originals.codec.to_config() == Picture([8, 8, 3]).to_config()
+    assert len(originals.train) == len(data.train)
+
+
+def test_mistakes_are_named(in_colour, tmp_path):
+    def fails(message, source=in_colour, **options):
+        with pytest.raises(ValueError, match=message) as caught:
+            load(source, **options)
+        assert "\n" not in str(caught.value)
+
+    fails("levels is read for images only, got 8", levels=8)
+    fails("encoding is read for text files only", encoding="bytes")
+    fails("length must be 16 for vq, got 4", length=4)
+    described = (in_colour / "run.json").read_text()
+    (in_colour / "run.json").write_text("{}")
+    fails("run.json does not describe a run: 'recipe'")
+    (in_colour / "run.json").write_text(described.replace("photos", "nowhere"))
+    fails("the images of .*vq cannot be read: no data set or file called '.*nowhere'")
+    np.save(tmp_path / "x.npy", IMAGES)
+    (in_colour / "run.json").write_text(described.replace("photos", "x.npy"))
+    fails(r"x.npy must hold images of shape \[8, 8, 3\], which .*vq is for, got Grid")
+    (in_colour / "run.json").unlink()
+    fails("vq must be the run of a VQ-VAE to be read as data, got one without run.json")
+    (in_colour / "model.safetensors").unlink()
+    fails("vq is not a saved VQ-VAE: it has no model.safetensors")
+    bridge = tmp_path / "bridge"
+    (bridge / "samples").mkdir(parents=True)
+    Image.fromarray(IMAGES[0]).save(bridge / "samples" / "step_000000001.png")
+    (bridge / "run.json").write_text("{}")
+    fails("bridge must be the run of a VQ-VAE to be read as data, got one that has no model yet", bridge)
+    (bridge / "config.json").write_text('{"type": "Bridge"}')
+    fails("bridge must be the run of a VQ-VAE to be read as data, got one of a Bridge", bridge)
+
+
+def test_a_folder_of_images_may_have_a_config_of_its_own(tmp_path):
+    folder = photographs(tmp_path / "photos")
+    for content in ("[]", '{"type": "camera"}', "no JSON"):
+        (folder / "config.json").write_text(content)
+        assert isinstance(load(folder).codec, Picture)
+
+
+# -- the codec --------------------------------------------------------------------------------------------------------
+
+
+def fresh(run):
+    """The codec as a run of a bridge has it: it has read nothing yet."""
+    codec = Configurable.from_config(Codes.of(run).to_config())
+    assert isinstance(codec, Codes)
+    assert isinstance(codec, ImageCodec)
+    return codec
+
+
+TOKENS = torch.arange(80).view(5, 16) * 7 % 16
+
+
+def test_samples_come_out_as_decoded_images(run, vqvae, tmp_path, channels):
+    codec, wanted = fresh(run), vqvae.decode(TOKENS).numpy()
+    np.testing.assert_array_equal(codec.images(TOKENS), wanted)
+    codec.write(tmp_path / "x.npy", TOKENS)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), wanted)
+    codec.write(tmp_path / "x.png", TOKENS)
+    same = Picture([8, 8, channels])
+    values = torch.from_numpy(wanted.reshape(5, -1).astype(np.int64))
+    same.write(tmp_path / "same.png", values)
+    assert (tmp_path / "x.png").read_bytes() == (tmp_path / "same.png").read_bytes()
+    assert codec.decode(TOKENS) == same.decode(values)
+    assert codec.decode(TOKENS[:0]) == []
+
+
+def test_tokens_that_are_no_codes_are_named(in_colour):
+    codec = fresh(in_colour)
+    with pytest.raises(ValueError, match=r"tokens must lie in \[0, 16\), got 16 at row 1, position 2"):
+        codec.images(torch.where(torch.arange(80).view(5, 16) == 18, 16, TOKENS))
+    with pytest.raises(ValueError, match="tokens must have 16 positions, got 15"):
+        codec.decode(TOKENS[:, 1:])
+
+
+def test_a_vqvae_that_is_gone_or_another_is_an_error_when_it_is_needed(in_colour):
+    changed, gone = fresh(in_colour), fresh(in_colour)
+    autoencoder(seed=1).write(in_colour)
+    with pytest.raises(ValueError, match="vq has another VQ-VAE than the one this model was trained on"):
+        changed.images(TOKENS)
+    shutil.rmtree(in_colour)
+    assert gone.template("1, _", 16).tolist() == [1, *[-1] * 15]  # for which it is not
+    with pytest.raises(ValueError, match="vq must hold the VQ-VAE that these codes are of, got no such folder"):
+        gone.images(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": 3}, "height and width must be multiples of the grid, 3, got 8 and 8"),
+        ({"grid": 0}, "grid and codes must be at least 1, got 0 and 16"),
+        ({"codes": 0}, "grid and codes must be at least 1, got 4 and 0"),
+        ({"shape": [8, 8]}, "shape must be height, width and 1 or 3 channels"),
+    ],
+)
+def test_codes_that_cannot_be_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        Codes(**{"vqvae": "vq", "digest": "", "grid": 4, "codes": 16, "shape": [8, 8, 3]} | options)
+
+
+def test_the_run_of_a_bridge_makes_images_without_that_of_the_vqvae(in_colour, tmp_path):
+    data = load(in_colour)
+    recipe = override(recipes.cifar10(), [f"source={in_colour}", "width=16", "blocks=1"])
+    Run.create(tmp_path / "run", recipe, data)
+    wanted = data.codec.images(TOKENS)
+    shutil.rmtree(in_colour)
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    run = Run.open(tmp_path / "elsewhere")
+    np.testing.assert_array_equal(run.codec.images(TOKENS), wanted)
+    with pytest.raises(ValueError, match="no data set or file called"):
+        run.data()
+
+
+# -- templates --------------------------------------------------------------------------------------------------------
+
+
+def test_a_template_is_of_codes(in_colour, tmp_path):
+    codec = fresh(in_colour)
+    assert codec.template("3, _, 15", 16).tolist() == [3, -1, 15, *[-1] * 13]
+    with pytest.raises(ValueError, match=r"the template must hold numbers in \[0, 16\), got 16 at position 0"):
+        codec.template("16", 16)
+    grid = np.arange(16).reshape(4, 4) - 1
+    np.save(tmp_path / "x.npy", grid)
+    assert codec.template(str(tmp_path / "x.npy"), 16).tolist() == grid.ravel().tolist()
+
+
+def test_codes_of_an_image_are_known_where_all_its_pixels_are_opaque(run, vqvae, tmp_path, channels):
+    alpha = np.full((8, 8, 1), 255, dtype=np.uint8)
+    alpha[0:2, 0:2] = 0  # all of the first code
+    alpha[7, 7] = 254  # a corner of the last
+    image = IMAGES[1, ..., :channels]
+    coloured = np.repeat(image, 3, axis=2) if channels == 1 else image
+    Image.fromarray(np.concatenate([coloured, alpha], axis=2)).save(tmp_path / "x.png")
+    seen = torch.from_numpy(np.where(alpha < 255, 128, image).astype(np.uint8))
+    wanted = vqvae.encode(seen[None])[0]
+    wanted[[0, 15]] = -1
+    assert torch.equal(fresh(run).template(f" {tmp_path / 'x.png'}", 16), wanted)
+    Image.fromarray(coloured).save(tmp_path / "x.png")
+    assert torch.equal(fresh(run).template(str(tmp_path / "x.png"), 16), vqvae.encode(torch.from_numpy(image[None]))[0])
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_masked_codes_are_painted_as_orange_squares(run, vqvae, channels):
+    codec = fresh(run)
+    tokens = TOKENS.clone()
+    tokens[1, [0, 6]] = 16  # the mask, one more than there are codes
+    painted = pictures.painted(codec, tokens.numpy()[None])
+    assert painted.shape == (1, 5, 8, 8, 3)
+    wanted = np.broadcast_to(vqvae.decode(torch.where(tokens == 16, 0, tokens)).numpy() / 255, (5, 8, 8, 3)).copy()
+    orange = np.array([0xD9, 0x66, 0x2B]) / 255
+    wanted[1, 0:2, 0:2] = wanted[1, 2:4, 4:6] = orange
+    np.testing.assert_allclose(painted[0], wanted)
+    assert pictures.is_image(codec)
+
+
+def test_positions_across_are_those_of_a_row(in_colour):
+    found = [pictures.across(codec) for codec in (fresh(in_colour), Picture([2, 5, 1]), Picture([2, 5, 3]))]
+    assert found == [4, 5, 15]

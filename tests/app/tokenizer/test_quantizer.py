@@ -1,0 +1,179 @@
+import random
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from dmb.app.tokenizer import Quantizer, quantizer
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def trained(codes=8, width=3, calls=3, **options):
+    torch.manual_seed(0)
+    made = Quantizer(codes, width, **options)
+    for seed in range(calls):
+        made(normal(4, 16, width, seed=seed))
+    return made
+
+
+def test_nearest_codes_are_those_of_a_loop_over_all(monkeypatch):
+    made = Quantizer(13, 5).double()
+    z = normal(3, 7, 5).double()
+    expected = [
+        [min(range(13), key=lambda k: sum((x - e) ** 2 for x, e in zip(vector, made.codebook[k], strict=True))) for vector in row]
+        for row in z
+    ]  # fmt: skip
+    assert made.nearest(z).tolist() == expected
+    monkeypatch.setattr(quantizer, "_CHUNK", 13 * 4)  # 4 vectors at a time, 21 in all
+    assert made.nearest(z).tolist() == expected
+
+
+def test_codes_are_their_own_nearest():
+    made = trained()
+    tokens = torch.arange(8)[None]
+    assert torch.equal(made.nearest(made.vectors(tokens)), tokens)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_vectors_become_codes_and_the_distance_is_the_commitment(training):
+    made = trained().train(training)
+    before = made.codebook.clone()
+    z = normal(2, 6, 3, seed=9)
+    vectors, tokens, commitment = made(z)
+    assert torch.allclose(vectors, before[tokens], atol=1e-6)
+    assert torch.equal(tokens, trained().nearest(z))
+    assert commitment.item() == pytest.approx((z - before[tokens]).square().mean().item(), rel=1e-5)
+    assert torch.equal(made.codebook, before) == (not training)
+
+
+def test_the_gradient_passes_straight_through():
+    z = normal(2, 6, 3, seed=9).requires_grad_()
+    weights = normal(2, 6, 3, seed=10)
+    (trained()(z).vectors * weights).sum().backward()
+    assert torch.equal(z.grad, weights)
+
+
+def test_commitment_draws_vectors_to_their_codes():
+    made = trained()
+    codes = made.codebook.clone()
+    z = normal(2, 6, 3, seed=9).requires_grad_()
+    _, tokens, commitment = made(z)
+    commitment.backward()
+    assert torch.allclose(z.grad, 2 * (z - codes[tokens]).detach() / z.numel(), atol=1e-7)
+
+
+def test_codes_follow_the_mean_of_their_vectors_by_moving_averages():
+    made = trained(decay=0.99, revive=1e-6)
+    counts, sums = made.counts.double(), made.sums.double()
+    z = normal(4, 16, 3, seed=9)
+    tokens = made(z).tokens
+    for k in range(8):
+        mine = z[tokens == k].double()
+        counts[k] = 0.99 * counts[k] + 0.01 * len(mine)
+        sums[k] = 0.99 * sums[k] + 0.01 * mine.sum(0)
+    assert torch.allclose(made.counts.double(), counts, rtol=1e-5)
+    assert torch.allclose(made.sums.double(), sums, rtol=1e-4, atol=1e-5)
+    assert torch.allclose(made.codebook.double(), sums / counts[:, None], rtol=1e-3, atol=1e-4)
+
+
+def test_the_first_call_finds_clusters():
+    torch.manual_seed(0)
+    made = Quantizer(4, 2)
+    centres = torch.tensor([[0.0, 0], [0, 9], [9, 0], [9, 9]])
+    z = centres.repeat(64, 1)[None] + 0.01 * normal(1, 256, 2)
+    for _ in range(4):  # k-means may leave a code without vectors, which is revived
+        made(z)
+    assert torch.cdist(centres, made.codebook).min(1).values.max() < 0.1
+
+
+def test_dead_codes_are_revived_where_the_data_is():
+    made = trained(decay=0.9, revive=0.2)
+    with torch.no_grad():
+        for buffer in (made.codebook, made.sums):
+            buffer[2:5] = 1000.0
+        made.sums.mul_(made.counts[:, None])
+    z = normal(4, 16, 3, seed=1)
+    assert not torch.isin(torch.tensor([2, 3, 4]), made(z).tokens).any()
+    for _ in range(40):
+        tokens = made(z).tokens
+    assert made.codebook.abs().max() < 10
+    assert len(tokens.unique()) == 8
+
+
+def test_living_codes_are_left_alone():
+    made = trained(decay=0.99, revive=0.01)
+    before = made.codebook.clone()
+    for seed in range(5):
+        made(normal(4, 16, 3, seed=seed))
+    assert (made.codebook - before).norm(dim=1).max() < 0.2  # a revived one would jump to a vector about 1 away
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_a_restored_state_goes_on_to_the_same_codes(calls):
+    def call(made, step):
+        torch.manual_seed(step)
+        made(normal(4, 16, 3, seed=step))
+
+    straight, first, second = (Quantizer(8, 3, decay=0.7, revive=0.5) for _ in range(3))
+    first.load_state_dict(straight.state_dict())
+    for step in range(2 * calls):
+        call(straight, step)
+    for step in range(calls):
+        call(first, step)
+    second.load_state_dict(first.state_dict())
+    for step in range(calls, 2 * calls):
+        call(second, step)
+    for name, tensor in straight.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[name]), name
+    assert set(straight.state_dict()) == {"codebook", "counts", "sums", "started"}
+
+
+def test_learning_draws_from_torchs_generator_only():
+    def codes(torch_seed, other_seed):
+        random.seed(other_seed)
+        np.random.seed(other_seed)  # noqa: NPY002
+        made = Quantizer(8, 3, decay=0.7, revive=0.5)
+        made.start_from(normal(8, 3))
+        made.started.fill_(False)
+        for step in range(6):
+            torch.manual_seed(torch_seed + step)
+            made(normal(2, 8, 3, seed=step))
+        return made.codebook
+
+    assert torch.equal(codes(0, 0), codes(0, 1))
+    assert not torch.equal(codes(0, 0), codes(100, 0))
+
+
+def test_a_first_batch_smaller_than_the_codebook_will_do_and_nothing_is_printed(capfd):
+    made = Quantizer(32, 3)
+    made(normal(1, 4, 3))
+    assert made.codebook.isfinite().all()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_without_the_library_codes_can_be_used_but_not_learned(monkeypatch):
+    made = trained()
+    monkeypatch.setitem(sys.modules, "vector_quantize_pytorch", None)
+    assert made.eval()(normal(1, 4, 3)).tokens.shape == (1, 4)
+    with pytest.raises(
+        ValueError, match=r"^VQ-VAEs need the extra `image`: pip install 'discrete-markov-bridge\[image\]'$"
+    ):
+        made.train()(normal(1, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"codes": 1, "code_width": 3}, "codes must be at least 2 and code_width at least 1, got 1 and 3"),
+        ({"codes": 8, "code_width": 0}, "codes must be at least 2 and code_width at least 1, got 8 and 0"),
+        ({"codes": 8, "code_width": 3, "decay": 1.0}, r"decay and revive must lie in \(0, 1\), got 1.0 and 0.1"),
+        ({"codes": 8, "code_width": 3, "revive": 1.0}, r"decay and revive must lie in \(0, 1\), got 0.9 and 1.0"),
+    ],
+)
+def test_a_mistake_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Quantizer(**options)

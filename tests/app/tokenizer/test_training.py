@@ -1,0 +1,264 @@
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from dmb.app.tokenizer import VQVAE, perplexity, psnr
+from dmb.app.tokenizer.training import AutoencoderSettings, train_autoencoder
+from dmb.app.tokenizer.training.learner import Learner
+from dmb.data import DataSet, Picture, Rows
+from dmb.training import engine
+from dmb.training.checkpoint import Checkpoints
+from stopping import StopAfter, same
+
+SOURCE = Path(__file__).parents[3] / "src"
+QUICK = {"steps": 12, "batch_size": 8, "warmup": 3, "log_every": 3, "evaluate_every": 5, "evaluate_images": 20}
+
+
+def pictures(count=120, size=8, levels=256, validation=20, seed=0):
+    """Grey images of stripes: a direction, a phase, two shades."""
+    angle, phase, low, high = np.random.default_rng(seed).random((4, count, 1, 1))
+    y, x = np.mgrid[:size, :size]
+    wave = np.sin(x * np.cos(np.pi * angle) + y * np.sin(np.pi * angle) + 2 * np.pi * phase)
+    values = (255 * np.where(wave > 0, low, high)).astype(int)[..., None] * levels // 256
+    splits = np.split(values, [count - 2 * validation, count - validation])
+    train, validated, test = (Rows(split, levels) for split in splits)
+    codec = Picture([size, size, 1], levels)
+    return DataSet(name="stripes", source="", codec=codec, train=train, validation=validated, test=test)
+
+
+def make(seed=0, **options):
+    torch.manual_seed(seed)
+    return VQVAE(
+        **({"size": 8, "channels": 1, "grid": 4, "codes": 16, "width": 8, "blocks": 1, "code_width": 4} | options)
+    )
+
+
+def train(vqvae, data, folder=None, resume=False, stop=None, **options):
+    settings = AutoencoderSettings(**QUICK | options)
+    return train_autoencoder(
+        vqvae, data, settings, fabric=engine(accelerator="cpu"), folder=folder, resume=resume, stop=stop
+    )
+
+
+def images(data, split):
+    return torch.from_numpy(data.codec.images(split[:]))
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 8])
+def test_a_run_stopped_at_any_step_resumes_to_the_same_bits(tmp_path, steps):
+    data = pictures()
+    straight, broken, again = make(), make(), make(seed=9)
+    reports = list(train(straight, data, tmp_path / "straight"))
+    before = list(train(broken, data, tmp_path / "broken", stop=StopAfter(steps)))
+    assert len(before) < len(reports)
+    after = list(train(again, data, tmp_path / "broken", resume=True))
+    assert same(again.state_dict(), straight.state_dict())
+    last = [Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("straight", "broken")]
+    assert {"vqvae.quantizer.sums", "vqvae.quantizer.counts", "optimiser.encoder.0.weight.exp_avg_sq"} <= set(
+        last[0].tensors
+    )
+    assert same(last[0].tensors, last[1].tensors)
+    told = [(r.index, r.phase, r.step, r.loss, r.psnr, r.perplexity, r.improved, r.gradient_norm) for r in reports]
+    assert [(r.index, r.phase, r.step, r.loss, r.psnr, r.perplexity, r.improved, r.gradient_norm)
+            for r in before + after] == told  # fmt: skip
+
+
+def test_reports_come_when_they_should_and_evaluations_tell_what_the_model_does():
+    data, vqvae = pictures(), make()
+    truth = images(data, data.validation)
+    seen = []
+    for report in train(vqvae, data):
+        seen.append((report.phase, report.step))
+        if report.improved:  # from here on the model holds these weights
+            back = vqvae.decode(vqvae.encode(truth))
+            error = (truth.double() - back.double()) / 255
+            assert report.psnr == psnr(truth, back)
+            assert report.psnr == pytest.approx(-10 * math.log10(error.square().mean()))
+            assert report.reconstruction == pytest.approx(16 * error.square().mean().item())
+            assert report.perplexity == perplexity(vqvae.encode(truth), 16)
+    assert seen == [("train", 3), ("validation", 5), ("train", 6), ("train", 9), ("validation", 10), ("train", 12),
+                    ("validation", 12)]  # fmt: skip
+
+
+def test_the_loss_falls_and_images_come_back(tmp_path):
+    data, vqvae = pictures(), make(width=16)
+    reports = list(train(vqvae, data, tmp_path, steps=150, batch_size=16, log_every=15, evaluate_every=75))
+    losses = [report.loss for report in reports if report.phase == "train"]
+    assert losses[-1] < 0.3 * losses[0]
+    truth = images(data, data.validation)
+    mean = truth.double().mean((1, 2, 3), keepdim=True).round().to(torch.uint8).expand_as(truth)
+    assert psnr(truth, vqvae.reconstruct(truth)) > psnr(truth, mean) + 3
+    assert same(VQVAE.from_pretrained(tmp_path).tensors(), vqvae.tensors())
+
+
+def test_the_parts_of_the_loss_are_those_of_the_batches_since():
+    data, vqvae = pictures(), make()
+    weights = {"detail": 0.3, "commitment": 0.7}
+    report = next(train(vqvae, data, log_every=1, **weights))
+    expected = report.reconstruction + 0.3 * report.detail + 0.7 * report.commitment
+    assert report.loss == pytest.approx(expected, rel=1e-5)
+    singly = [report.loss for report in itertools.islice(train(make(), data, log_every=1), 3)]
+    assert next(train(make(), data, log_every=3)).loss == pytest.approx(sum(singly) / 3)
+
+
+def test_the_learning_rate_warms_up_and_falls_along_a_quarter_of_a_cosine():
+    reports = train(make(), pictures(), steps=20, warmup=4, learning_rate=0.01, log_every=1, evaluate_every=100)
+    rates = {report.step: report.learning_rate for report in reports if report.phase == "train"}
+    assert rates[1] == pytest.approx(0.01 / 4)
+    assert rates[4] == pytest.approx(0.01 * math.cos(math.radians(13.5)))
+    assert rates[11] == pytest.approx(0.01 * math.sqrt(0.5))
+    assert rates[20] == pytest.approx(0.01 * math.sin(math.radians(4.5)))
+
+
+def test_the_vqvae_holds_what_was_best_on_validation(tmp_path):
+    vqvae, best, bits = make(), None, -math.inf
+    for report in train(vqvae, pictures(), tmp_path, steps=30, learning_rate=0.2, evaluate_every=1):
+        if report.phase == "validation":
+            assert report.improved == (report.psnr > bits)
+            if report.improved:
+                best, bits = {name: tensor.clone() for name, tensor in vqvae.tensors().items()}, report.psnr
+    assert report.psnr < bits
+    assert same(vqvae.tensors(), best)
+    assert same(VQVAE.from_pretrained(tmp_path).tensors(), best)
+
+
+@pytest.mark.parametrize(("validation", "pairs"), [(1, 1), (5, 2), (20, 18), (40, 32)])
+def test_the_sample_shows_each_image_beside_what_comes_back_of_it(validation, pairs):
+    data, vqvae = pictures(validation=validation), make()
+    report = list(train(vqvae, data, steps=1, evaluate_images=40))[-1]
+    shown = torch.from_numpy(data.codec.images(report.sample))
+    assert len(shown) == 2 * pairs
+    assert math.ceil(math.sqrt(len(shown))) % 2 == 0  # across, on a sheet: no pair is torn apart
+    assert torch.equal(shown[1::2], vqvae.reconstruct(shown[::2]))
+    truth = images(data, data.validation)
+    assert all((image == truth).flatten(1).all(1).any() for image in shown[::2])
+    first, second = data.codec.decode(report.sample[:2])
+    line = report.shown(data.codec).split("\n")[2]
+    assert line == f"{first.split(chr(10))[2]}  {second.split(chr(10))[2]}"
+
+
+def test_fewer_levels_are_the_tokens_of_the_sample_too():
+    data, vqvae = pictures(levels=16), make()
+    report = list(train(vqvae, data, steps=1))[-1]
+    back = vqvae.reconstruct(torch.from_numpy(data.codec.images(report.sample[::2])))
+    assert torch.equal(report.sample[1::2], back.flatten(1).long() // 16)
+
+
+def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path):
+    reports = list(train(make(), pictures(), tmp_path, minutes=1e-9))
+    assert [(report.phase, report.step) for report in reports] == [("validation", 1)]
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
+    with pytest.raises(ValueError, match="used up its 1e-09 minutes"):
+        train(make(), pictures(), tmp_path, minutes=1e-9, resume=True)
+
+
+def test_training_leaves_the_global_generator_as_it_was():
+    learner = Learner(make(), AutoencoderSettings(), engine(accelerator="cpu"))
+    before = torch.get_rng_state()
+    learner.step(images(pictures(), pictures().train)[:4])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_in_half_precision_the_codes_are_kept_in_full():
+    learner = Learner(make(), AutoencoderSettings(), engine(accelerator="cpu", precision="bf16-mixed"))
+    inner = []
+    learner.model.encoder[0].register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
+    learner.step(images(pictures(), pictures().train)[:8])
+    assert inner == [torch.bfloat16]
+    assert learner.model.quantizer.codebook.dtype == torch.float32
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_what_is_not_finite_stops_and_leaves_the_last_good_checkpoint(tmp_path, what):
+    reports = train(make(), pictures(), tmp_path)
+    while next(reports).phase == "train":
+        pass
+    model = reports.gi_frame.f_locals["self"].learner.model
+    if what == "loss":
+        model.decoder[0].weight.data.fill_(math.nan)
+        cause = r"decoder.0.weight is not finite any more; try a lower learning_rate"
+    else:
+        model.decoder[0].weight.register_hook(lambda gradient: gradient * math.inf)
+        cause = "the network's outputs are too large"
+    with pytest.raises(FloatingPointError, match=rf"the {what} is not finite at step 5: {cause}"):
+        list(reports)
+    newest = Checkpoints(tmp_path / "checkpoints").newest()
+    assert newest.state["step"] == 5
+
+
+SCRIPT = """
+import json, sys
+sys.path.insert(0, {tests!r})
+from test_training import fixed_codes, pictures
+from dmb.app.tokenizer.training import AutoencoderSettings, train_autoencoder
+from dmb.training import engine
+fabric = engine(accelerator="cpu", devices=2)
+reports = list(train_autoencoder(fixed_codes(), pictures(), AutoencoderSettings(**{settings!r}), fabric=fabric))
+if fabric.is_global_zero:
+    print(json.dumps([[report.loss, report.psnr, report.perplexity] for report in reports]))
+"""
+
+
+def fixed_codes():
+    """Codes that are there from the start and never die leave nothing to chance."""
+    vqvae = make(revive=1e-9)
+    vqvae.quantizer.start_from(torch.randn(16, 4))
+    return vqvae
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    settings = QUICK | {"log_every": 1, "learning_rate": 1e-3}
+    alone = [[r.loss, r.psnr, r.perplexity] for r in train(fixed_codes(), pictures(), **settings)]
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), settings=settings))
+    path = os.pathsep.join([str(SOURCE), str(Path(__file__).parents[2])])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    together = json.loads(done.stdout.splitlines()[-1])
+    assert len(alone) == len(together) == 15
+    for one, two in zip(alone, together, strict=True):
+        assert two == [None if value is None else pytest.approx(value, rel=1e-3) for value in one]
+
+
+def test_data_that_are_no_images_are_refused():
+    with pytest.raises(ValueError, match="a VQ-VAE is trained on images: cifar10, or a folder of them; got digits"):
+        train(make(), dmb.data.digits())
+
+
+def test_images_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="images must be 16 × 16 × 1, which the VQ-VAE is for, got 8 × 8 × 1"):
+        train(make(size=16), pictures())
+
+
+def test_a_folder_with_a_run_is_not_begun_anew_and_goes_on_with_its_own_model_only(tmp_path):
+    list(train(make(), pictures(), tmp_path))
+    with pytest.raises(ValueError, match="holds a run already"):
+        train(make(), pictures(), tmp_path)
+    with pytest.raises(ValueError, match="does not fit"):
+        train(make(width=16), pictures(), tmp_path, resume=True)
+
+
+def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path):
+    list(train(make(), pictures(), tmp_path))
+    assert list(train(make(), pictures(), tmp_path, resume=True)) == []
+    assert list(train(make(), pictures(), tmp_path, resume=True, steps=14))[-1].step == 14
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("steps", 0), ("learning_rate", 0.0), ("learning_rate", math.inf), ("minutes", -1.0), ("detail", math.nan),
+     ("seed", -1), ("keep", 0)],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*, got {value}"):
+        AutoencoderSettings(**{name: value})
