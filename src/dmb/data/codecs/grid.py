@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from PIL import Image
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
@@ -55,10 +56,9 @@ class Grid(Codec):
             return
         if len(examples) == 0:
             raise ValueError("tokens must have at least one row to be written as .png, got none")
-        from matplotlib.image import imsave
-
-        with written_whole(path) as part, part.open("wb") as file:
-            imsave(file, sheet(examples), format="png", cmap="gray", vmin=0, vmax=max(1, self.num_states - 1))
+        shades = np.minimum(sheet(examples) / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
+        with written_whole(path) as part:
+            Image.fromarray(shades).convert("RGBA").save(part, format="png")
 
     def check_path(self, path: Path) -> str:
         suffix = super().check_path(path)
