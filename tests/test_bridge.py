@@ -316,8 +316,15 @@ def test_a_template_may_be_marked_by_frozen_instead_of_minus_one():
     assert len(bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), steps=2)) == 2
 
 
-def test_importing_the_library_loads_no_training_engine():
-    code = "import sys, dmb, dmb.app.cli; print(*{'lightning_fabric', 'torch._dynamo', 'tensorboard', 'torchmetrics'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("imported", "late"),
+    [
+        ("dmb", {"dmb.app", "huggingface_hub", "matplotlib", "pyarrow", "rich", "sklearn", "tyro"}),
+        ("dmb, dmb.app.cli", {"lightning_fabric", "torch._dynamo", "tensorboard", "torchmetrics"}),
+    ],
+)
+def test_importing_loads_nothing_before_it_is_needed(imported, late):
+    code = f"import sys, {imported}; print(*{late} & set(sys.modules))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []

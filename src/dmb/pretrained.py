@@ -4,15 +4,17 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
-from huggingface_hub import ModelHubMixin, hf_hub_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dmb.files import written_whole
+
+if TYPE_CHECKING:  # a tenth of the time that torch takes to import
+    from huggingface_hub import ModelHubMixin
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -20,7 +22,7 @@ Model = TypeVar("Model", bound="Pretrained")
 _HUB = ("revision", "cache_dir", "force_download", "local_files_only", "token")
 
 
-class Pretrained(nn.Module, ModelHubMixin):
+class Pretrained(nn.Module):
     """A module that a folder with `config.json` and `model.safetensors` describes completely."""
 
     kind: ClassVar[str]
@@ -63,8 +65,13 @@ class Pretrained(nn.Module, ModelHubMixin):
             config = {"format": FORMAT, **self.description()}
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
-    def _save_pretrained(self, save_directory: Path) -> None:
-        self.write(save_directory)
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write the files and a model card; see `huggingface_hub.ModelHubMixin.save_pretrained`."""
+        return _on_hub(self).save_pretrained(save_directory, **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Put the model on the Hugging Face Hub; see `huggingface_hub.ModelHubMixin.push_to_hub`."""
+        return _on_hub(self).push_to_hub(repo_id, **options)
 
     @classmethod
     def from_pretrained(
@@ -86,6 +93,8 @@ class Pretrained(nn.Module, ModelHubMixin):
                 if not path.is_file():
                     raise ValueError(f"{folder} is not a saved {cls.kind}: it has no {path.name}")
         else:
+            from huggingface_hub import hf_hub_download
+
             repository = str(pretrained_model_name_or_path)
             config_path, weights_path = (
                 Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
@@ -113,6 +122,17 @@ class Pretrained(nn.Module, ModelHubMixin):
             return cls.described(config)
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
+
+
+def _on_hub(model: Pretrained) -> "ModelHubMixin":
+    """The model as the Hub's library knows models."""
+    from huggingface_hub import ModelHubMixin
+
+    class Saved(ModelHubMixin):
+        def _save_pretrained(self, save_directory: Path) -> None:
+            model.write(save_directory)
+
+    return Saved()
 
 
 def _set_dtype(model: nn.Module, name: str, dtype: torch.dtype) -> None:
