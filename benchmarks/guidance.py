@@ -1,6 +1,6 @@
 """Do samples of a class look like it? A classifier of real digits judges digits drawn by their label.
 
-python benchmarks/guidance.py [SAMPLES_A_CLASS]
+python benchmarks/guidance.py [SAMPLES_PER_CLASS]
 """
 
 import sys
@@ -32,7 +32,7 @@ def main(each: int) -> None:
     bridge = recipe.build(digits)
     for report in train(bridge, digits, recipe.training):
         if report.validation is not None:
-            print(f"step {report.step:5d}  {report.bits:.3f} bits a pixel on validation digits", flush=True)
+            print(f"step {report.step:5d}  {report.bits:.3f} bits per pixel on validation digits", flush=True)
     label = torch.arange(digits.num_classes).repeat_interleave(each)
     for guidance in GUIDANCE:
         samples = bridge.sample(label=label, guidance=guidance, generator=seeded(0, "guidance"))

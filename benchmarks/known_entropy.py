@@ -25,6 +25,7 @@ LEARNED = {
     "learned, all clocks alike": [*JOINT, "order=ascending", "init=uniform"],
     "learned, varying, with mask": [*JOINT, "order=ascending", "process=varying", "mask=true", "floor=0.02"],
     "learned, in stages": [*JOINT, "init=nested", "floor=0.001"],
+    "learned, tree": [*JOINT, "process=tree"],
     "learned, tokenwise": [*JOINT, "process=tokenwise"],
 }
 
@@ -32,7 +33,7 @@ LEARNED = {
 def main(seeds: int, processes: dict[str, list[str]]) -> None:
     language = data.markov(length=LENGTH)
     truth = data.markov_bits(LENGTH)
-    print(f"entropy {truth:.4f} bits a letter; marginals alone {language.unigram_bits(language.test):.4f}")
+    print(f"entropy {truth:.4f} bits per letter; marginals alone {language.unigram_bits(language.test):.4f}")
     lowest = float("inf")
     for name, settings in processes.items():
         for seed in range(seeds):

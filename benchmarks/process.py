@@ -30,7 +30,7 @@ def naive(process: dmb.BridgeProcess, x_0: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def measure(name: str, batch: int) -> None:
-    """Print seconds a call and peak memory above the idle process, in MiB; run in a process of its own."""
+    """Print seconds per call and peak memory above the idle process, in MiB; run in a process of its own."""
     process = process_of(SIZES[-1], POSITIONS)
     x_0 = torch.randint(SIZES[-1], (batch, POSITIONS))
     idle = peak_memory(reset=True)
@@ -53,7 +53,7 @@ def in_a_fresh_process(name: str, batch: int) -> tuple[float, float]:
 @torch.no_grad()
 def growth() -> None:
     print(f"\nlog_transition, as many rows as make {ELEMENTS:,} entries")
-    print(f"{'n':>7}  {'µs a row':>9}")
+    print(f"{'n':>7}  {'µs per row':>10}")
     times = []
     for size in SIZES:
         rows = ELEMENTS // size
@@ -63,7 +63,7 @@ def growth() -> None:
         for _ in range(REPEATS):
             process.log_transition(x_0, 0.5)
         times.append((time.perf_counter() - start) / REPEATS / rows)
-        print(f"{size:7d}  {1e6 * times[-1]:9.2f}")
+        print(f"{size:7d}  {1e6 * times[-1]:10.2f}")
     x, y = torch.tensor(SIZES).log(), torch.tensor(times).log()
     slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
     print(f"log-log slope: {slope.item():.3f}")

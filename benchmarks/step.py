@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import dmb
 
-SETTINGS = {  # n: batch, positions, width, steps a round
+SETTINGS = {  # n: batch, positions, width, steps per round
     27: (32, 128, 256, 4),
     50_257: (4, 64, 256, 1),
 }
@@ -25,7 +25,7 @@ def build(way: str, n: int) -> tuple[dmb.Bridge, torch.Tensor]:
     marginals = marginals / marginals.sum(-1, keepdim=True)
     masked = way.startswith("masked")
     process = dmb.BridgeProcess.from_marginals(marginals, tied=True, mask=masked, floor=0.0 if masked else 1e-5)
-    network = dmb.Transformer(process.num_states, positions, blocks=4, width=width, heads=8, dropout=0.0)
+    network = dmb.Transformer.for_process(process, blocks=4, width=width, heads=8, dropout=0.0)
     bridge = dmb.Bridge(process, network, head="score" if "score" in way else "mean")
     return bridge, torch.randint(n, (batch, positions))
 
@@ -73,10 +73,10 @@ def main() -> None:
         del built, optimisers
         peaks = {way: peak_of_one_step(way, n) for way in WAYS}
         best = {way: min(times) for way, times in seconds.items()}
-        print(f"{'':30}{'ms a step':>10}{'ratio':>8}{'peak MiB':>10}{'ratio':>8}")
+        print(f"{'':30}{'ms per step':>12}{'ratio':>8}{'peak MiB':>10}{'ratio':>8}")
         for way in WAYS:
             time_ratio, peak_ratio = best[way] / best[WAYS[0]], peaks[way] / peaks[WAYS[0]]
-            print(f"{way:30}{1e3 * best[way]:10.1f}{time_ratio:8.2f}{peaks[way]:10.0f}{peak_ratio:8.2f}")
+            print(f"{way:30}{1e3 * best[way]:12.1f}{time_ratio:8.2f}{peaks[way]:10.0f}{peak_ratio:8.2f}")
 
 
 if __name__ == "__main__":

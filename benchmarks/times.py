@@ -13,7 +13,6 @@ import torch
 from dmb import Bridge, data, seeding, train
 from dmb.app import recipes
 from dmb.data import DataSet
-from dmb.losses import noisy_copies
 from dmb.variance import TimeDensity
 
 BATCHES, LEARN = 100, 20
@@ -40,16 +39,12 @@ def _variance(bridge: Bridge, text: DataSet, density: TimeDensity | None) -> flo
     total, squares = torch.zeros(()), 0.0
     for step in range(-LEARN, BATCHES):
         x_0 = text.train.batch(32, step=step + LEARN, seed=1).x_0
-        x_t, t, weight = noisy_copies(
-            bridge.process, x_0, density=density, generator=seeding.seeded("times", step + LEARN)
-        )
-        with bridge.process.fixed():
-            loss = bridge.integrand(x_t, x_0, t).sum(-1)
+        loss = bridge.loss(x_0, times=density, generator=seeding.seeded("times", step + LEARN))
         if step < 0:
             if density is not None:
-                density.update(t, loss.detach())
+                density.learn()
             continue
-        mean = (weight.to(loss.dtype) * loss).mean() / bridge.num_positions
+        mean = loss.mean() / bridge.num_positions
         gradient = torch.autograd.grad(mean, parameters, allow_unused=True)
         flat = torch.cat([g.flatten() for g in gradient if g is not None]).double()
         total, squares = total + flat, squares + flat.square().sum().item()

@@ -30,8 +30,8 @@ def main() -> None:
     for start in range(STARTS):
         # clocks slow enough that a cycle forgets only part of its start, so that there is a trace to look at
         alpha = 0.05 * torch.rand(1, STATES - 1, generator=generator, dtype=torch.float64)
-        rank = dmb.BridgeProcess.from_marginals(mu[None]).rank
-        process = dmb.BridgeProcess(alpha, rank)
+        ascending = dmb.BridgeProcess.from_marginals(mu[None]).hierarchy
+        process = dmb.BridgeProcess(ascending, dmb.Steady(alpha))
         trace = list(theory.exact_bridge(mu, process, random_distribution(), cycles=CYCLES, matrix_steps=3))
         rises = sum(late.kl > early.kl + 1e-15 for early, late in pairwise(trace))
         fall = f"{trace[0].kl:.4f} -> {trace[-1].kl:.1e}"

@@ -109,3 +109,16 @@ def score_entropy(Q, P, x_0, x_t, log_score):
         score = np.exp(log_score[y])
         total += Q[y, x_t] * (score - ratio + (ratio * (np.log(ratio) - log_score[y]) if ratio > 0 else 0))
     return total
+
+
+def tree_rates(alpha, parent, clock):
+    """Q of one position: x is lifted to each node above it at the rate of that node's clock, counted from 1."""
+    n = len(parent)
+    Q = np.zeros((n, n), dtype=alpha.dtype)
+    for x in range(n):
+        v = x
+        while parent[v] != v:
+            v = parent[v]
+            Q[x, v] = alpha[clock[v] - 1]
+        Q[x, x] = -Q[x].sum()
+    return Q

@@ -23,6 +23,18 @@ def small_bridge(process=None, network=None, head="mean"):
     return dmb.Bridge(process, network, head)
 
 
+def stirred(process):
+    with torch.no_grad():
+        for p in process.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
+    return process
+
+
+def outputs(bridge, x_t, t):
+    """What the network says, in evaluation mode."""
+    return bridge.eval().network(x_t, torch.full((len(x_t),), t, dtype=torch.float64)).detach()
+
+
 BRIDGES = {
     "mlp": small_bridge,
     "transformer": lambda: small_bridge(network=dmb.Transformer(3, 2, blocks=1, width=8, heads=2, num_classes=2)),
@@ -30,7 +42,14 @@ BRIDGES = {
     "mean head without leave-one-out": lambda: small_bridge(head=dmb.MeanHead(leave_one_out=False)),
     "tied, canonical, float64 process": lambda: small_bridge(
         dmb.BridgeProcess.from_marginals(MU.double() / MU.double().sum(-1, keepdim=True), tied=True,
-                                         schedule=dmb.Canonical(MU), parametrisation="softplus")
+                                         schedule=dmb.Canonical())
+    ),
+    "tied, with speeds": lambda: small_bridge(
+        stirred(dmb.BridgeProcess.from_marginals(MU, tied=True, speeds=True, init="uniform"))
+    ),
+    "in stages": lambda: small_bridge(dmb.BridgeProcess.from_marginals(MU, init="nested", mask=True)),
+    "varying, canonical": lambda: small_bridge(
+        stirred(dmb.BridgeProcess.from_marginals(MU, init="uniform", clocks=dmb.Varying, schedule=dmb.Canonical(1e-2)))
     ),
     "mask, descending, geometric": lambda: small_bridge(
         dmb.BridgeProcess.from_marginals(MU, mask=True, order="descending", schedule=dmb.Geometric())
@@ -91,6 +110,12 @@ def _replace(folder, name, change):
     save_file({**tensors, name: change(tensors[name])}, folder / "model.safetensors")
 
 
+def _remove(folder, name):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors")
+
+
 TAMPERINGS = {
     "no config": (lambda d: (d / "config.json").unlink(), "has no config.json"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "has no model.safetensors"),
@@ -113,19 +138,34 @@ TAMPERINGS = {
         lambda d: _edit(d / "config.json", lambda c: c.update(head={"type": "LogLinear"})), "head is a LogLinear, not a Head",
     ),
     "an impossible size": (lambda d: _edit(d / "config.json", lambda c: c["network"].update(width=-1)), "does not describe"),
-    "an order that is none": (lambda d: _replace(d, "process.rank", torch.zeros_like), "rank must hold a permutation"),
-    "an order of floats": (lambda d: _replace(d, "process.rank", torch.Tensor.float), "process.rank is torch.float32"),
-    "rates that are nan": (lambda d: _replace(d, "process.raw_alpha", lambda a: a * torch.nan), "finite rates ≥ 0, got nan"),
-    "marginals of 2": (lambda d: _replace(d, "process.p_0", lambda p: 2 * p), "p_0 must sum to 1, got 2"),
-    "a missing tensor": (
+    "an order that is none": (
+        lambda d: _replace(d, "process.hierarchy.rank", torch.zeros_like), "rank must hold a permutation",
+    ),
+    "an order of floats": (
+        lambda d: _replace(d, "process.hierarchy.rank", torch.Tensor.float), "rank must be an integer tensor .* got torch.float32",
+    ),
+    "rates that are nan": (
+        lambda d: _replace(d, "process.clocks.log_rates", lambda a: a * torch.nan), "finite rates ≥ 0, got nan",
+    ),
+    "clocks that run by floats": (
+        lambda d: _replace(d, "process.clocks.running", torch.Tensor.float), "does not describe a bridge: where expected",
+    ),
+    "weights of integers": (
+        lambda d: _replace(d, "network.output.bias", torch.Tensor.long), "network.output.bias is torch.int64",
+    ),
+    "marginals of 2": (lambda d: _replace(d, "process.p_0", lambda p: 2 * p), "marginals must sum to 1, got 2"),
+    "a missing tensor of the process": (lambda d: _remove(d, "process.hierarchy.rank"), "Line cannot be built from"),
+    "a missing tensor of the network": (lambda d: _remove(d, "network.output.bias"), "does not fit"),
+    "a tensor too many": (
         lambda d: save_file(
-            {k: v for k, v in load_file(d / "model.safetensors").items() if k != "process.rank"}, d / "model.safetensors"
+            {**load_file(d / "model.safetensors"), "network.extra": torch.zeros(1)}, d / "model.safetensors"
         ),
         "does not fit",
     ),
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_type_checks")
 @pytest.mark.parametrize(("tamper", "message"), TAMPERINGS.values(), ids=TAMPERINGS)
 def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tmp_path):
     small_bridge().save_pretrained(tmp_path)
@@ -140,24 +180,26 @@ def test_an_option_that_does_not_exist_is_refused(tmp_path):
         dmb.Bridge.from_pretrained(tmp_path, map_locaton="cpu")
 
 
-def test_a_mask_that_is_not_the_last_token_is_restored(tmp_path):
-    process = dmb.BridgeProcess(torch.ones(1, 2), torch.tensor([[2, 0, 1]]), num_positions=2, mask_token=0)
+def test_names_are_restored(tmp_path):
+    line = dmb.Line(torch.tensor([[1, 0, 3, 2]]), names=2)
+    process = dmb.BridgeProcess(line, dmb.Steady(torch.ones(1, 3)), num_positions=2)
     small_bridge(process).save_pretrained(tmp_path)
     restored = dmb.Bridge.from_pretrained(tmp_path).process
-    assert restored.mask_token == 0
-    assert restored.rank.tolist() == [[2, 0, 1]]
+    assert restored.names == restored.hierarchy.names == 2
+    assert restored.rank.tolist() == [[1, 0, 3, 2]]
+    assert restored.data_states.tolist() == [[True, True, False, False]]
 
 
 def test_in_half_precision_the_network_computes_so_but_never_the_process(tmp_path):
     bridge = small_bridge().bfloat16()
     assert bridge.network.output.weight.dtype == torch.bfloat16
-    assert bridge.process.raw_alpha.dtype == bridge.process.p_0.dtype == torch.float32
+    assert bridge.process.clocks.log_rates.dtype == bridge.process.p_0.dtype == torch.float32
     x = torch.tensor([[0, 1], [2, 2]])
     assert bridge.loss(x).dtype == torch.float32
     assert bridge.sample(4, steps=2).shape == (4, 2)
     bridge.save_pretrained(tmp_path)
     restored = dmb.Bridge.from_pretrained(tmp_path)
-    assert torch.equal(restored.outputs(x, 0.5), bridge.eval().outputs(x, 0.5))
+    assert torch.equal(outputs(restored, x, 0.5), outputs(bridge, x, 0.5))
 
 
 def test_an_averaged_model_keeps_clocks_that_are_off_switched_off():
@@ -207,29 +249,30 @@ def test_leave_one_out_puts_in_what_the_token_itself_says():
     """π ∝ ρ · p(x_t | x_0), against the definition."""
     bridge = small_bridge()
     x_t, t = torch.tensor([[1, 2]]), 0.4
-    log_rho = bridge.eval().outputs(x_t, t).detach()
+    log_rho = outputs(bridge, x_t, t)
     kernel = bridge.process.to_dense(t).detach()
     expected = log_rho[0].exp() * torch.stack([kernel[0, :, 1], kernel[1, :, 2]])
-    torch.testing.assert_close(bridge.log_mean(x_t, t)[0].detach().exp(), expected / expected.sum(-1, keepdim=True))
+    posterior = bridge.log_posterior(x_t, t)[0].detach().exp()
+    torch.testing.assert_close(posterior, expected / expected.sum(-1, keepdim=True))
 
 
 def test_without_leave_one_out_the_posterior_is_cut_to_what_is_possible():
     bridge = small_bridge(head=dmb.MeanHead(leave_one_out=False))
     x_t, t = torch.tensor([[1, 2]]), 0.4
-    outputs, log_mean = bridge.eval().outputs(x_t, t).detach(), bridge.log_mean(x_t, t).detach()
+    output, log_posterior = outputs(bridge, x_t, t), bridge.log_posterior(x_t, t).detach()
     possible = bridge.process.log_likelihood(x_t, t) > -torch.inf
-    assert (log_mean > -torch.inf).equal(possible)
-    torch.testing.assert_close(log_mean, outputs.masked_fill(~possible, -torch.inf).log_softmax(-1))
+    assert (log_posterior > -torch.inf).equal(possible)
+    torch.testing.assert_close(log_posterior, output.masked_fill(~possible, -torch.inf).log_softmax(-1))
 
 
 def test_the_scaled_score_head_divides_by_the_known_chance_of_arrival():
     bridge = small_bridge(head="score")
     x_t, t = torch.tensor([[0, 1]]), 0.4
-    outputs, log_score = bridge.eval().outputs(x_t, t).detach(), bridge.log_score(x_t, t).detach()
+    output, log_score = outputs(bridge, x_t, t), bridge.log_score(x_t, t).detach()
     kernel = bridge.process.to_dense(t).detach()
     for i, token in enumerate([0, 1]):
         lowest = bridge.process.rank[i].argmin()
-        torch.testing.assert_close(log_score[0, i], outputs[0, i] - kernel[i, lowest, token].log())
+        torch.testing.assert_close(log_score[0, i], output[0, i] - kernel[i, lowest, token].log())
 
 
 @pytest.mark.usefixtures("no_type_checks")
@@ -277,7 +320,7 @@ def nan_bridge():
         (lambda: small_bridge(head="median"), "head must be one of mean, score, unscaled_score, got 'median'"),
         (lambda: small_bridge().sample(2, sampler="gibbs"), "sampler must be one of ancestral, .* got 'gibbs'"),
         (lambda: small_bridge(head="score").sample(2, sampler="ancestral"), "needs head='mean'"),
-        (lambda: small_bridge(dmb.UniformProcess(2, 3)).sample(2, sampler="first_hitting"), "needs a BridgeProcess, got a Uni"),
+        (lambda: small_bridge(dmb.UniformProcess(2, 3)).sample(2, sampler="first_hitting"), "a UniformProcess cannot .* needs a BridgeProcess"),
         (lambda: small_bridge().sample(2, temperature=0.0), "temperature must be positive, got 0.0"),
         (lambda: small_bridge().sample(2, top_p=0.0), r"top_p must lie in \(0, 1\], got 0.0"),
         (lambda: small_bridge().sample(2, guidance=2.0), "guidance needs a label"),
@@ -286,20 +329,19 @@ def nan_bridge():
         (lambda: small_bridge().sample(2, template=torch.tensor([-1, 7])), r"template must lie in \[0, 3\), got 7"),
         (lambda: small_bridge().sample(2, template=torch.tensor([0, 1, 2])), r"template must have shape \[batch, 2\]"),
         (lambda: small_bridge().sample(2, template=torch.zeros(3, 2).long()), "template must have 1 row or 2, got 3"),
-        (lambda: small_bridge().sample(2, frozen=torch.tensor([True, False])), "frozen needs a template"),
-        (
-            lambda: small_bridge().sample(2, template=torch.tensor([0, 1]), frozen=torch.tensor([True])),
-            r"frozen must have the template's shape \[1, 2\], got \[1, 1\]",
-        ),
         (lambda: small_bridge().integrand(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 0.0), "needs t > 0"),
-        (lambda: small_bridge().outputs(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
-        (lambda: masked_bridge().loss(torch.tensor([[0, 3]])), r"x_0 must not hold the mask \(3\), got it at row 0, position 1"),
-        (lambda: masked_bridge().bound(torch.tensor([[3, 0]])), r"x_0 must not hold the mask \(3\), got it at row 0"),
-        (lambda: masked_bridge().sample(template=torch.tensor([3, 0])), r"template must not hold the mask"),
+        (lambda: small_bridge().log_posterior(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
+        (lambda: small_bridge().log_score(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
+        (
+            lambda: masked_bridge().loss(torch.tensor([[0, 3]])),
+            r"x_0 must hold data, and states from 3 on are names .*such as a mask.*, got 3 at row 0, position 1",
+        ),
+        (lambda: masked_bridge().bound(torch.tensor([[3, 0]])), r"x_0 must hold data, .* got 3 at row 0, position 0"),
+        (lambda: masked_bridge().sample(template=torch.tensor([3, 0])), r"template must hold data, .* got 3 at row 0"),
         (lambda: small_bridge(head="score").sample(2, sampler="tweedie", top_p=0.5), "needs head='mean'"),
         (lambda: nan_bridge().sample(2), "is the network's output nan"),
         (lambda: nan_bridge().bound(torch.zeros(1, 2).long()), "the network gives nan"),
-        (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "row a batch, got 1, 1 and 0"),
+        (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "row per batch, got 1, 1 and 0"),
         (lambda: small_bridge().prior_loss(2 * MU), "mu must sum to 1, got 2 in row 0"),
         (lambda: small_bridge().sample(2, steps=0), "steps must be at least 1, got 0"),
     ],
@@ -309,11 +351,13 @@ def test_a_mistake_is_named(call, message):
         call()
 
 
-def test_a_template_may_be_marked_by_frozen_instead_of_minus_one():
+def test_a_template_of_several_rows_makes_as_many_samples_and_minus_one_marks_what_is_chosen():
     bridge = small_bridge()
-    x = bridge.sample(8, template=torch.tensor([1, 2]), frozen=torch.tensor([False, True]), steps=2)
+    x = bridge.sample(8, template=torch.tensor([-1, 2]), steps=2, generator=torch.Generator().manual_seed(0))
     assert (x[:, 1] == 2).all()
-    assert len(bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), steps=2)) == 2
+    assert len(x[:, 0].unique()) > 1
+    x = bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), steps=2)
+    assert x[:, 0].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

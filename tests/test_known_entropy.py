@@ -18,7 +18,7 @@ LENGTH = 8
 )
 def test_the_bound_approaches_a_known_entropy_from_above(options, objective):
     data, truth = dmb.data.markov(length=LENGTH), dmb.data.markov_bits(LENGTH)
-    schedule = dmb.Canonical(data.marginals()) if objective == "joint" else None
+    schedule = dmb.Canonical() if objective == "joint" else None
     process = dmb.BridgeProcess.from_marginals(data.marginals(), schedule=schedule, **options)
     torch.manual_seed(0)
     bridge = dmb.Bridge(process, dmb.MLP(process.num_states, LENGTH, width=128, blocks=2, dropout=0.0))

@@ -114,7 +114,7 @@ def test_splitting_on_whether_anything_moved_leaves_every_mean_as_it_is(name, t)
     generator = torch.Generator().manual_seed(0)
     x_0 = torch.tensor([[0, 1]]).expand(200_000, -1)
     times = torch.full((len(x_0),), t, dtype=torch.float64)
-    x_t, weight = sample_split(process, x_0, times, generator)
+    x_t, weight = sample_split(process, x_0, process.clock(times, len(x_0)), generator)
     sequences = theory.all_sequences(process.num_states, 2)
     exact = process.log_prob(sequences, x_0[:1].expand(len(sequences), -1), t).sum(-1).exp().detach()
     found = x_t[:, 0] * process.num_states + x_t[:, 1]
@@ -138,7 +138,7 @@ def test_the_control_variates_have_mean_zero_and_explain_what_they_can(name):
     x_0 = torch.tensor([[0, 1]]).expand(100_000, -1)
     t = torch.full((len(x_0),), 0.3, dtype=torch.float64)
     x_t = process.sample(x_0, t, generator=generator)
-    features = control.features(x_0, x_t, t)
+    features = control.features(x_0, x_t, process.clock(t, len(x_0)))
     stderr = features.std(0) / len(x_0) ** 0.5
     assert (features.mean(0).abs() < 4 * stderr).all()
     assert (control.predict(features) == 0).all()  # nothing learnt yet
@@ -154,7 +154,8 @@ def test_times_are_drawn_from_the_density_that_their_weights_claim():
     for _ in range(20):
         u = 1 - torch.rand(500, generator=generator, dtype=torch.float64)
         t, weight = density.at(u)
-        density.update(t, 1 / (t + 0.01))
+        density.observe(t, 1 / (t + 0.01))
+        density.learn()
     u = 1 - torch.rand(100_000, generator=generator, dtype=torch.float64)
     t, weight = density.at(u)
     assert t.min() > 0
@@ -179,7 +180,7 @@ def test_the_score_head_learns_the_ratio_of_marginals():
 
     def closure():
         optimiser.zero_grad()
-        loss = (chance * process.score_entropy(table[x_t], x_t, x_0, 0.4)[:, 0]).sum()
+        loss = (chance * process.integrand_from_score(table[x_t], x_t, x_0, 0.4)[:, 0]).sum()
         loss.backward()
         return loss
 
@@ -195,10 +196,12 @@ def test_positions_that_are_given_cost_nothing_and_stay_clean():
     bridge = toys.model("bridge", mu)
     x_0, given = torch.tensor([[0, 1], [2, 2]]), torch.tensor([[True, False], [True, True]])
     seen = []
-    handle = bridge.network.register_forward_pre_hook(lambda _, args: seen.append(args))
+    handle = bridge.network.register_forward_pre_hook(
+        lambda _, args, options: seen.append((args[0], options["given"])), with_kwargs=True
+    )
     loss = bridge.loss(x_0, given=given, generator=torch.Generator().manual_seed(0))
     handle.remove()
-    x_t, _, _, flags = seen[0]
+    x_t, flags = seen[0]
     assert torch.equal(flags, given)
     assert torch.equal(x_t[given], x_0[given])
     assert loss[1] == 0
@@ -210,7 +213,7 @@ def test_the_loss_is_computed_in_float32_whatever_the_network_computes_in():
     bridge = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), dmb.Transformer(5, 6, blocks=1, width=16, heads=2))
     x = torch.randint(5, (8, 6), generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert bridge.outputs(x, 0.5).dtype == torch.bfloat16
+        assert bridge.network(x, torch.full((8,), 0.5)).dtype == torch.bfloat16
         loss = bridge.loss(x)
     assert loss.dtype == torch.float32
     loss.mean().backward()
@@ -255,7 +258,8 @@ def test_adapting_to_earlier_batches_leaves_no_bias():
         density = TimeDensity(central=True)
         for _ in range(4):
             t, weight = density.at(numerics.stratified_times(16, generator=generator))
-            density.update(t, -t.log())
+            density.observe(t, -t.log())
+            density.learn()
             estimates.append((weight * -t.log()).mean())
     estimates = torch.stack(estimates)
     assert estimates.mean().item() == pytest.approx(1.0, abs=4 * estimates.std().item() / len(estimates) ** 0.5)
@@ -263,10 +267,10 @@ def test_adapting_to_earlier_batches_leaves_no_bias():
 
 def test_a_bound_prints_its_parts():
     bound = losses.Bound(torch.full((4,), 2 * math.log(2)), torch.full((4,), math.log(2)), 3, 0.0)
-    assert str(bound) == "1.0000 ± 0.0000 bits a token (score 0.6667 + prior 0.3333)"
+    assert str(bound) == "1.0000 ± 0.0000 bits per token (score 0.6667 + prior 0.3333)"
 
 
 def test_bound_refuses_nothing_to_do():
     bridge = toys.model("bridge", toys.distribution(3, seed=1))
-    with pytest.raises(ValueError, match="≥ 1 sequence, sample and row a batch, got 0, 1 and 128"):
+    with pytest.raises(ValueError, match="≥ 1 sequence, sample and row per batch, got 0, 1 and 128"):
         bridge.bound(torch.zeros(0, 1, dtype=torch.long))

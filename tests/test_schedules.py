@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dmb
-from dmb.processes.base import steady_exits
+from dmb.schedules import steady_exits
 
 RATES = torch.tensor([[0.5, 2.0, 0.0, 30.0]], dtype=torch.float64)
 MU = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
@@ -18,7 +18,7 @@ SCHEDULES = [
     dmb.Geometric(),
     dmb.Linear(),
     dmb.Linear(2.0, 2.0),
-    dmb.Canonical(MU),
+    dmb.Canonical().bind(MU),
 ]
 
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
@@ -60,7 +60,7 @@ def test_canonical_time_is_the_fraction_of_changeable_tokens_that_have_changed(r
     rates = np.array(rates + ([0.0] if still else []))
     mu = np.array((weights * 2)[: len(rates)])
     mu = mu / mu.sum()
-    schedule = dmb.Canonical(torch.tensor(mu)[None])
+    schedule = dmb.Canonical().bind(torch.tensor(mu)[None])
     clock_time = schedule(torch.tensor([t], dtype=torch.float64), lambda u: steady_exits(torch.tensor(rates)[None], u))
     u, speed = clock_time.sigma_bar.item(), clock_time.sigma.item()
     leaves = rates > 0
@@ -82,14 +82,14 @@ def test_canonical_time_is_the_fraction_of_changeable_tokens_that_have_changed(r
 def test_canonical_time_is_loglinear_when_every_state_leaves_at_one_rate():
     t = torch.tensor([0.0, 1e-9, 0.2, 0.9, 1.0], dtype=torch.float64)
     gather = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    canonical, loglinear = dmb.Canonical(MU)(t, lambda u: steady_exits(gather, u)), dmb.LogLinear()(t)
+    canonical, loglinear = dmb.Canonical().bind(MU)(t, lambda u: steady_exits(gather, u)), dmb.LogLinear()(t)
     torch.testing.assert_close(canonical.sigma_bar, loglinear.sigma_bar, rtol=1e-12, atol=0)
     torch.testing.assert_close(canonical.sigma, loglinear.sigma, rtol=1e-12, atol=0)
 
 
 def test_canonical_time_does_not_see_the_common_speed_of_the_clocks():
     t = torch.linspace(0, 1, 9, dtype=torch.float64)
-    schedule = dmb.Canonical(MU)
+    schedule = dmb.Canonical().bind(MU)
     slow, fast = schedule(t, lambda u: steady_exits(RATES, u)), schedule(t, lambda u: steady_exits(1e5 * RATES, u))
     torch.testing.assert_close(slow.sigma_bar, 1e5 * fast.sigma_bar, rtol=1e-11, atol=0)
 
@@ -97,17 +97,17 @@ def test_canonical_time_does_not_see_the_common_speed_of_the_clocks():
 def test_canonical_time_pools_all_positions():
     one = torch.tensor([[0.5, 0.5], [0.5, 0.5]], dtype=torch.float64)
     rates = torch.tensor([[1.0, 0.0], [9.0, 0.0]], dtype=torch.float64)
-    u = dmb.Canonical(one)(torch.tensor([0.5], dtype=torch.float64), lambda u: steady_exits(rates, u)).sigma_bar
+    u = dmb.Canonical().bind(one)(torch.tensor([0.5], dtype=torch.float64), lambda u: steady_exits(rates, u)).sigma_bar
     assert (torch.exp(-u) + torch.exp(-9 * u)).item() / 2 == pytest.approx(1 - 0.999 * 0.5, rel=1e-12)
 
 
 def varying_clocks(alpha, raw_profile, mu=(0.4, 0.3, 0.2, 0.1)):
     """A bridge of four states in canonical time, and by hand the chance that a token has changed by a clock time."""
-    alpha = torch.tensor([alpha], dtype=torch.float64)
-    schedule = dmb.Canonical(torch.tensor([mu], dtype=torch.float64))
-    process = dmb.VaryingBridgeProcess(alpha, torch.arange(4)[None], schedule=schedule)
+    alpha, marginals = torch.tensor([alpha], dtype=torch.float64), torch.tensor([mu], dtype=torch.float64)
+    line, clocks = dmb.Line(torch.arange(4)[None]), dmb.Varying(alpha)
+    process = dmb.BridgeProcess(line, clocks, schedule=dmb.Canonical(), marginals=marginals)
     with torch.no_grad():
-        process.raw_profile.copy_(torch.tensor(raw_profile).T)
+        process.clocks.raw_profile.copy_(torch.tensor(raw_profile).T)
     mixture = scipy.special.softmax(np.array(raw_profile).T, axis=0)
 
     def changed(u):
@@ -136,14 +136,15 @@ def clocks_that_stop_long_before_others_start():
 
 def states_masked_at_very_different_times():
     exponents = torch.tensor([[0.2, 1.0, 3.0, 8.0]], dtype=torch.float64)
-    process = dmb.TokenwiseMasking(exponents, schedule=dmb.Canonical(torch.nn.functional.pad(MU, (0, 1))))
+    marginals = torch.nn.functional.pad(MU, (0, 1))
+    process = dmb.TokenwiseMasking(exponents, schedule=dmb.Canonical(), marginals=marginals)
     return process, lambda u: (MU[0].numpy() * (-np.expm1(-u)) ** exponents[0].numpy()).sum(), 1e-170
 
 
 def states_that_are_all_masked_late():
     exponents = torch.tensor([[8.0, 60.0]], dtype=torch.float64)
     mu = torch.tensor([[0.5, 0.5, 0.0]], dtype=torch.float64)
-    process = dmb.TokenwiseMasking(exponents, schedule=dmb.Canonical(mu))
+    process = dmb.TokenwiseMasking(exponents, schedule=dmb.Canonical(), marginals=mu)
     return process, lambda u: ((-np.expm1(-u)) ** exponents[0].numpy()).mean(), 1e-5
 
 
@@ -161,7 +162,7 @@ def test_canonical_time_solves_its_equation_where_clocks_vary(build):
     process, changed, low = build()
     t = torch.tensor([0.0, 1e-30, 1e-12, 1e-9, 1e-6, 1e-3, 0.03, 0.05, 0.1, 0.5, 0.9, 0.999, 1.0], dtype=torch.float64)
     calls = []
-    u, speed = process.schedule(t, lambda elapsed: calls.append(1) or process.exits(elapsed))
+    _, u, speed, _ = process.schedule(t, lambda elapsed: calls.append(1) or process.exits(elapsed))
     assert u[0] == 0
     assert len(calls) < 30
 
@@ -179,7 +180,7 @@ def test_canonical_time_solves_its_equation_where_clocks_vary(build):
 
 
 def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
-    schedule = dmb.Canonical(MU)
+    schedule = dmb.Canonical().bind(MU)
     before = clock(schedule, 0.3).sigma_bar
     assert clock(schedule.float(), 0.3).sigma_bar == before
 
@@ -190,11 +191,15 @@ def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
         (lambda: dmb.LogLinear(0.0), "survival must lie strictly between 0 and 1, got 0.0"),
         (lambda: dmb.Geometric(2.0, 1.0), "0 < low < high, got low=2.0, high=1.0"),
         (lambda: dmb.Linear(-1.0, 1.0), "start ≥ 0 and end > 0, got start=-1.0"),
-        (lambda: dmb.Canonical(torch.tensor([[0.5, 0.6]])), "marginals must sum to 1, got 1.1 in row 0"),
-        (lambda: dmb.Canonical(MU)(torch.zeros(1)), "exits must be given"),
-        (lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.zeros(1, 4), u)), "every rate is 0"),
+        (lambda: dmb.Canonical().bind(torch.tensor([[0.5, 0.6]])), "marginals must sum to 1, got 1.1 in row 0"),
+        (lambda: dmb.Canonical().bind(MU)(torch.zeros(1)), "bind it to marginals, and give its exits"),
+        (lambda: dmb.Canonical()(torch.zeros(1), lambda u: steady_exits(RATES, u)), "bind it to marginals"),
         (
-            lambda: dmb.Canonical(MU)(torch.zeros(1), lambda u: steady_exits(torch.ones(1, 5), u)),
+            lambda: dmb.Canonical().bind(MU)(torch.zeros(1), lambda u: steady_exits(torch.zeros(1, 4), u)),
+            "every rate is 0",
+        ),
+        (
+            lambda: dmb.Canonical().bind(MU)(torch.zeros(1), lambda u: steady_exits(torch.ones(1, 5), u)),
             "must cover the 5 states",
         ),
     ],

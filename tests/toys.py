@@ -13,21 +13,21 @@ def distribution(*shape, seed=0):
 
 def stir(process, seed=0):
     with torch.no_grad():
-        noise = torch.randn(process.raw_alpha.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        process.raw_alpha.copy_(noise + 0.5)  # fast enough that next to nothing of the data is left at t = 1
+        raw = process.clocks.log_rates
+        noise = torch.randn(raw.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        raw.copy_(noise + 0.5)  # fast enough that next to nothing of the data is left at t = 1
     return process
 
 
 def _varying(marginals):
-    process = stir(dmb.VaryingBridgeProcess.from_marginals(marginals))
+    process = stir(dmb.BridgeProcess.from_marginals(marginals, clocks=dmb.Varying))
     with torch.no_grad():
-        process.raw_profile.normal_(generator=torch.Generator().manual_seed(1))
+        process.clocks.raw_profile.normal_(generator=torch.Generator().manual_seed(1))
     return process
 
 
 def _tokenwise(marginals):
-    schedule = dmb.Canonical(torch.nn.functional.pad(marginals, (0, 1)))
-    process = dmb.TokenwiseMasking.from_marginals(marginals, schedule=schedule)
+    process = dmb.TokenwiseMasking.from_marginals(marginals, schedule=dmb.Canonical())
     with torch.no_grad():
         process.log_exponents.uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
     return process
@@ -40,7 +40,7 @@ def _bridge(**options):
 PROCESSES = {
     "bridge": _bridge(),
     "bridge descending": _bridge(order="descending"),
-    "bridge in canonical time": lambda m: stir(dmb.BridgeProcess.from_marginals(m, schedule=dmb.Canonical(m))),
+    "bridge in canonical time": lambda m: stir(dmb.BridgeProcess.from_marginals(m, schedule=dmb.Canonical())),
     "bridge with mask": _bridge(mask=True),
     "masked diffusion": lambda m: dmb.BridgeProcess.from_marginals(m, mask=True, floor=0.0),
     "varying bridge": _varying,

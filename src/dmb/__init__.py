@@ -4,9 +4,13 @@ from dmb import data as data
 from dmb import samplers as samplers
 from dmb import theory as theory
 from dmb.bridge import Bridge as Bridge
+from dmb.clocks import Steady as Steady
+from dmb.clocks import Varying as Varying
 from dmb.heads import Head as Head
 from dmb.heads import MeanHead as MeanHead
 from dmb.heads import ScoreHead as ScoreHead
+from dmb.hierarchies import Line as Line
+from dmb.hierarchies import Tree as Tree
 from dmb.losses import Bound as Bound
 from dmb.networks import MLP as MLP
 from dmb.networks import Network as Network
@@ -17,7 +21,6 @@ from dmb.processes import DenseProcess as DenseProcess
 from dmb.processes import ForwardProcess as ForwardProcess
 from dmb.processes import TokenwiseMasking as TokenwiseMasking
 from dmb.processes import UniformProcess as UniformProcess
-from dmb.processes import VaryingBridgeProcess as VaryingBridgeProcess
 from dmb.schedules import Canonical as Canonical
 from dmb.schedules import Geometric as Geometric
 from dmb.schedules import Linear as Linear

@@ -1,37 +1,54 @@
 """The bridge: one object that scores, bounds, denoises, samples, infills, saves and loads."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from dmb import checks, losses
-from dmb.configurable import Configurable
-from dmb.heads import Head
+from dmb.configurable import Configurable, under
+from dmb.heads import Head, MeanHead, ScoreHead
 from dmb.losses import Bound
 from dmb.networks.base import Network
 from dmb.pretrained import Pretrained
-from dmb.processes.base import ForwardProcess
-from dmb.reverse import ReverseModel
-from dmb.samplers import SAMPLERS, Denoiser, default_sampler, draw_prior, estimate_marginals, time_grid
+from dmb.processes.base import ForwardProcess, When
+from dmb.samplers import SAMPLERS, Denoiser, Sampler, State, default_sampler, draw_prior, estimate_marginals, time_grid
+from dmb.schedules import Clock
+from dmb.variance import CostBaseline, TimeDensity
 
+HEADS: dict[str, Callable[[], Head]] = {
+    "mean": MeanHead,
+    "score": ScoreHead,
+    "unscaled_score": partial(ScoreHead, scaled=False),
+}
 _PARTS = {"process": ForwardProcess, "network": Network, "head": Head}
 
 
-class Bridge(ReverseModel, Pretrained):
+@runtime_checkable
+class Sliceable(Protocol):
+    """Sequences that `[:]` gives as one tensor, as a split of a data set does."""
+
+    def __getitem__(self, rows: slice, /) -> Int[Tensor, "N d"]: ...
+
+
+class Bridge(Pretrained):
     """A generative model of discrete data: a forward process, and a network that reverses it.
 
     Args:
         process: the forward process, with its estimate `p_0` of the data's marginals.
-        network: a network of the same size.
-        head: `mean` (the default), `score` or `unscaled_score` (as published), or a `Head` with options of its own.
+        network: a `Network` of the same size; or any module that takes noisy tokens `[b, d]` and times `[b]` and gives
+            one number per state, `[b, d, n]`.
+        head: what the numbers mean. `mean`: logits of the clean token (the default); `score`: log scores, as published,
+            divided by the chance to arrive; `unscaled_score`: log scores as printed; or a `Head` of your own.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
-    >>> bridge = dmb.Bridge(process, dmb.MLP(process.num_states, process.num_positions, width=16))
+    >>> bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=16))
     >>> generator = torch.Generator().manual_seed(0)
     >>> bridge.sample(4, steps=8, generator=generator).shape
     torch.Size([4, 2])
@@ -42,8 +59,38 @@ class Bridge(ReverseModel, Pretrained):
 
     kind = "bridge"
 
-    def __init__(self, process: ForwardProcess, network: Network, head: str | Head = "mean"):
-        super().__init__(process, network, head)
+    def __init__(self, process: ForwardProcess, network: nn.Module, head: str | Head = "mean"):
+        super().__init__()
+        for name in ("num_positions", "num_states"):
+            if getattr(network, name, getattr(process, name)) != getattr(process, name):
+                raise ValueError(
+                    f"network must have the process's {name}, got {getattr(network, name)} and {getattr(process, name)}"
+                )
+        self.process, self.network = process, network
+        accepted = inspect.signature(network.forward).parameters.values()
+        everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted)
+        names = {parameter.name for parameter in accepted}
+        self._takes = [name for name in ("label", "given") if everything or name in names]
+        self.head = HEADS[checks.choice("head", head, tuple(HEADS))]() if isinstance(head, str) else head
+
+    @property
+    def num_positions(self) -> int:
+        return self.process.num_positions
+
+    @property
+    def num_states(self) -> int:
+        return self.process.num_states
+
+    @property
+    def num_classes(self) -> int:
+        """How many class labels the network knows; 0 if none."""
+        return getattr(self.network, "num_classes", 0)
+
+    @property
+    def device(self) -> torch.device:
+        return self.process.device
+
+    # -- learning -----------------------------------------------------------------------------------------------------
 
     def loss(
         self,
@@ -51,79 +98,172 @@ class Bridge(ReverseModel, Pretrained):
         *,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
+        learn_rates: bool = False,
+        times: TimeDensity | None = None,
+        baseline: CostBaseline | None = None,
+        rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " b"]:
-        """What Score-learning minimises: an unbiased estimate of `J_score` for each sequence, in nats."""
-        return losses.score_loss(self, x_0, label=label, given=given, generator=generator)
+    ) -> Float[Tensor, " k"]:
+        """What training minimises: an unbiased estimate of `J_score` for each sequence, in nats.
+
+        The gradient is that in the network, and with `learn_rates` also that in the rates of the process. To learn them
+        on the whole bound, add the gradient of `prior_loss`. See `dmb.losses.score_loss` for all arguments.
+        """
+        return losses.score_loss(
+            self, x_0, label=self._label(label), given=given, learn_rates=learn_rates, times=times, baseline=baseline,
+            rows=rows, generator=generator,
+        )  # fmt: skip
 
     def prior_loss(self, mu: Float[Tensor, "h n"] | None = None) -> Float[Tensor, ""]:
-        """What Matrix-learning minimises: `J_Q` in nats a sequence, exact and differentiable in the rates, no batch.
+        """What Matrix-learning minimises: `J_Q` in nats per sequence, exact and differentiable in the rates, no batch.
 
         Args:
-            mu: marginals to take the expectation over; the process's own estimate `p_0`, unless given.
+            mu: marginals to take the expectation over. Default: the process's own estimate `p_0`.
         """
-        mu = self.process.p_0 if mu is None else self.process.marginals("mu", mu)
-        per_position = (mu * self.process.prior_kl_table(self.process.p_T)).sum(-1)
+        process = self.process
+        mu = process.p_0 if mu is None else process.marginals("mu", mu)
+        end = process.clock(1.0, 1)
+        per_position = (mu * process.prior_kl_table(process.evolve(process.p_0, end), end)).sum(-1)
         return per_position.expand(self.num_positions).sum()
 
-    def bound(self, x_0: Int[Tensor, "N d"], **options: Any) -> Bound:
-        """An upper bound on `-log p(x_0)`, by part, with its standard error; options as for `dmb.losses.bound`."""
+    def bound(self, x_0: Int[Tensor, "N d"] | Sliceable, **options: Any) -> Bound:
+        """An upper bound on `-log p(x_0)`, by part, with its standard error; options as for `dmb.losses.bound`.
+
+        Args:
+            x_0: data, or a split of a data set, such as `data.test`.
+            options: `label`, `samples`, `batch_size`, `generator`, …
+        """
+        x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
+        options["label"] = self._label(options.get("label"))
         with self._evaluating():
             return losses.bound(self, x_0, **options)
 
-    def sample(
+    # -- the reverse direction at one time ----------------------------------------------------------------------------
+
+    def log_posterior(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: When,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        """`log π(x_0 | x_t)` at each position; needs the mean head."""
+        if not isinstance(self.head, MeanHead):
+            raise ValueError("a posterior over clean tokens needs head='mean'; this model's head gives scores only")
+        clock, x_t = self.process.enter(t, x_t=x_t)
+        return self.head.log_posterior(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
+
+    def log_score(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: When,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        """`log s(x_t, t)_y`, the estimated ratios `p_t(y) / p_t(x_t)` at each position."""
+        clock, x_t = self.process.enter(t, x_t=x_t)
+        return self.head.log_score(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
+
+    def integrand(
+        self,
+        x_t: Int[Tensor, "b d"],
+        x_0: Int[Tensor, "b d"],
+        t: When,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d"]:
+        """The integrand of `J_score` at each position, in the process's precision; 0 where the data are given."""
+        clock, x_t, x_0 = self.process.enter(t, x_t=x_t, x_0=x_0)
+        if not isinstance(t, Clock) and (clock.t == 0).any():
+            raise ValueError("the integrand needs t > 0: at 0 it is a limit, and a single time weighs nothing")
+        value = self.head.integrand(self._outputs(x_t, clock, label, given), self.process, x_t, x_0, clock)
+        return value if given is None else torch.where(given, 0.0, value)
+
+    def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
+        """What the network says. A module that knows nothing of labels or given positions is not told of any."""
+        told = {"label": label, "given": given}
+        return self.network(x_t, clock.t, **{name: told[name] for name in self._takes if told[name] is not None})
+
+    def _label(self, label: Tensor | None) -> Int[Tensor, " b"] | None:
+        if label is None:
+            return None
+        if not self.num_classes:
+            raise ValueError("label needs a network made with num_classes > 0")
+        if label.min() < -1 or label.max() >= self.num_classes:
+            worst = label[(label < -1) | (label >= self.num_classes)][0].item()
+            raise ValueError(f"label must lie in [0, {self.num_classes}), or be -1 for none, got {worst}")
+        return label.to(self.device)
+
+    # -- sampling -----------------------------------------------------------------------------------------------------
+
+    def sample(self, count: int | None = None, **options: Any) -> Int[Tensor, "b d"]:
+        """Draw sequences, or fill in the blanks of a template: where `trajectory` ends, which has all the options."""
+        *_, last = self.trajectory(count, **options)
+        return last.x
+
+    def trajectory(
         self,
         count: int | None = None,
         *,
         steps: int | None = None,
-        sampler: str | None = None,
+        sampler: str | Sampler | None = None,
         grid: str | Float[Tensor, " k"] = "canonical",
         label: Int[Tensor, " b"] | None = None,
         guidance: float = 1.0,
         temperature: float = 1.0,
         top_p: float = 1.0,
         template: Int[Tensor, "..."] | None = None,
-        frozen: Bool[Tensor, "..."] | None = None,
         generator: torch.Generator | None = None,
-    ) -> Int[Tensor, "b d"]:
-        """Draw sequences; or fill in the blanks of a template.
-
-        For the states on the way, call a sampler of `dmb.samplers` and iterate.
+    ) -> Iterator[State]:
+        """The states on the way from noise to samples, one by one.
 
         Args:
-            count: how many; that of the template or of the labels, unless given.
-            steps: network calls; 64 unless given. `first_hitting` calls the network when something moves, and with
-                `steps` also at that many times in between.
+            count: how many sequences. Default: as many as the template or the labels have rows, or 1.
+            steps: network calls; default: 64. `first_hitting` calls the network when something moves, and with `steps`
+                also at that many times in between.
             sampler: `ancestral` (exact for any step; the default), `first_hitting`, `tweedie` or `euler` (as
-                published). With a score head `tweedie`, the default then, or `euler`.
+                published); or a function of your own, see `dmb.samplers.Sampler`. A score head has `tweedie`, its
+                default, and `euler`.
             grid: see `dmb.samplers.time_grid`.
             label: class of each sequence.
             guidance: classifier-free guidance; 1 is none.
             temperature: below 1, likelier sequences than the model's own.
             top_p: draw clean tokens from the nucleus of this mass only.
             template: tokens to keep, `[d]` or `[b, d]`, with -1 where the model is to choose.
-            frozen: which tokens of the template to keep, instead of marking the others by -1.
             generator: source of all randomness.
+
+        >>> import dmb
+        >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]))
+        >>> bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=16))
+        >>> [round(state.t, 2) for state in bridge.trajectory(4, steps=4, grid="uniform")]
+        [1.0, 0.75, 0.5, 0.25, 0.0]
         """
-        sampler = checks.choice("sampler", sampler or default_sampler(self), tuple(SAMPLERS))
-        template, given = self._template(template, frozen)
+        sampler = sampler or default_sampler(self)
+        name = checks.choice("sampler", sampler, tuple(SAMPLERS)) if isinstance(sampler, str) else None
+        run = SAMPLERS[sampler] if isinstance(sampler, str) else sampler
+        kept, given = self._template(template)
         if count is None:
-            count = len(label) if label is not None else len(template) if template is not None else 1
-        x_T = draw_prior(self.process, count, generator=generator)
-        if template is not None and given is not None:
-            if len(template) not in (1, count):
-                raise ValueError(f"template must have 1 row or {count}, got {len(template)}")
-            given = given.expand(count, -1)
-            x_T = torch.where(given, template.expand(count, -1), x_T)
+            count = len(label) if label is not None else len(kept) if kept is not None else 1
         if label is not None and label.shape != (count,):
             raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
-        denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
+        if kept is not None and len(kept) not in (1, count):
+            raise ValueError(f"template must have 1 row or {count}, got {len(kept)}")
+        x_T = draw_prior(self.process, count, generator=generator)
+        if kept is not None and given is not None:
+            given = given.expand(count, -1)
+            x_T = torch.where(given, kept.expand(count, -1), x_T)
+        denoiser = Denoiser(self, self._label(label), guidance, temperature, top_p, given)
         if steps is None:
-            steps = 1 if sampler == "first_hitting" else 64
-        times = time_grid(self.process, steps, grid)
-        with self._evaluating():
-            *_, last = SAMPLERS[sampler](denoiser, x_T, times, generator)
-        return last.x
+            steps = 1 if name == "first_hitting" else 64
+        return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))
+
+    def _states(self, states: Iterator[State]) -> Iterator[State]:
+        while True:
+            with self._evaluating():  # between two states the model is the caller's
+                state = next(states, None)
+            if state is None:
+                return
+            yield state
 
     def estimate_marginals(self, **options: Any) -> Float[Tensor, "d n"]:
         """The model's own marginals by sampling (Eq. 10); options as for `dmb.samplers.estimate_marginals`."""
@@ -141,27 +281,28 @@ class Bridge(ReverseModel, Pretrained):
             for module in training:
                 module.training = True
 
-    def _template(self, template: Tensor | None, frozen: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def _template(self, template: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if template is None:
-            if frozen is not None:
-                raise ValueError("frozen needs a template to take the tokens from")
             return None, None
         template = template[None] if template.ndim == 1 else template
-        given = template >= 0 if frozen is None else (frozen[None] if frozen.ndim == 1 else frozen)
-        if given.shape != template.shape:
-            raise ValueError(f"frozen must have the template's shape {list(template.shape)}, got {list(given.shape)}")
-        # blanks may hold anything, so they are checked as state 0, which every position has
-        kept = self.data("template", torch.where(given, template, 0).to(self.device))
+        given = template >= 0
+        # blanks are checked as state 0, which every position has
+        kept = self.process.data("template", torch.where(given, template, 0))
         return kept.to(self.device), given.to(self.device)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any]:
+        if not isinstance(self.network, Network):
+            raise ValueError(
+                f"a {type(self.network).__name__} cannot be saved with its bridge: make it a dmb.Network, "
+                "whose config() gives the arguments of its constructor"
+            )
         return {name: getattr(self, name).to_config() for name in _PARTS}
 
     @classmethod
-    def described(cls, config: dict[str, Any]) -> "Bridge":
-        parts = {name: Configurable.from_config(config[name]) for name in _PARTS}
+    def from_description(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> "Bridge":
+        parts = {name: Configurable.from_config(config[name], under(tensors, name)) for name in _PARTS}
         for name, kind in _PARTS.items():
             if not isinstance(parts[name], kind):
                 raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")

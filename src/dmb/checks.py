@@ -39,7 +39,7 @@ def times(name: str, t: Tensor | float, batch: int, device: torch.device) -> Flo
     """Return `t` as a float64 tensor `[b]` of values in [0, 1]; one number serves the whole batch."""
     t = torch.as_tensor(t, dtype=torch.float64, device=device)
     if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
-        raise ValueError(f"{name} must be one time or one time a row ({batch}), got shape {list(t.shape)}")
+        raise ValueError(f"{name} must be one time or one time per row ({batch}), got shape {list(t.shape)}")
     inside = (t >= 0) & (t <= 1)
     if not inside.all():
         raise ValueError(f"{name} must lie in [0, 1], got {t[~inside].flatten()[0].item()}")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dmb.configurable import Configurable
 from dmb.processes.base import ForwardProcess
+from dmb.schedules import Clock
 
 
 class Head(nn.Module, Configurable, ABC):
@@ -16,7 +17,7 @@ class Head(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def log_score(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
     ) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)_y`, the estimated ratio `p_t(y) / p_t(x_t)` at each position."""
 
@@ -27,7 +28,7 @@ class Head(nn.Module, Configurable, ABC):
         process: ForwardProcess,
         x_t: Int[Tensor, "b d"],
         x_0: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"],
+        clock: Clock,
     ) -> Float[Tensor, "b d"]:
         """The integrand of `J_score` at each position."""
 
@@ -35,11 +36,13 @@ class Head(nn.Module, Configurable, ABC):
 class MeanHead(Head):
     r"""Outputs are logits of the clean token: `π(x_0 | x_t)`, which the process turns into a consistent score.
 
+    The name is MD4's (arXiv 2406.04329): `π` is the mean of the clean token as a one-hot vector.
+
     Args:
         leave_one_out: outputs model `ρ(x_0^i | x_t^{-i})`, what the *other* positions say, and what `x_t^i` itself says
             is put in by Bayes, `π_x ∝ ρ_x p_{t|0}(x_t^i | x)`, exactly. The network need not learn how far to trust a
-            token at a noise level. Without it, outputs are the posterior's logits as they stand, over the states from
-            which `x_t` can be reached.
+            token at a noise level. (For uniform noise arXiv 2605.22765 has the same device.) Without it, outputs are
+            the posterior's logits as they stand, over the states from which `x_t` can be reached.
     """
 
     def __init__(self, leave_one_out: bool = True):
@@ -49,19 +52,19 @@ class MeanHead(Head):
     def config(self) -> dict[str, Any]:
         return {"leave_one_out": self.leave_one_out}
 
-    def log_mean(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+    def log_posterior(
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
     ) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, in the process's own precision."""
         if self.leave_one_out:
-            return process.log_posterior(output, x_t, t)
-        possible = process.log_posterior(torch.zeros_like(output), x_t, t) > -torch.inf
+            return process.log_posterior(output, x_t, clock)
+        possible = process.log_posterior(torch.zeros_like(output), x_t, clock) > -torch.inf
         return torch.where(possible, output.to(process.dtype), -torch.inf).log_softmax(-1)
 
     def log_score(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
     ) -> Float[Tensor, "b d n"]:
-        return process.log_score(self.log_mean(output, process, x_t, t), x_t, t)
+        return process.log_score(self.log_posterior(output, process, x_t, clock), x_t, clock)
 
     def integrand(
         self,
@@ -69,11 +72,11 @@ class MeanHead(Head):
         process: ForwardProcess,
         x_t: Int[Tensor, "b d"],
         x_0: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"],
+        clock: Clock,
     ) -> Float[Tensor, "b d"]:
         if self.leave_one_out:
-            return process.posterior_entropy(output, x_t, x_0, t)
-        return process.mean_entropy(self.log_mean(output, process, x_t, t), x_t, x_0, t)
+            return process.integrand_from_logits(output, x_t, x_0, clock)
+        return process.integrand_from_posterior(self.log_posterior(output, process, x_t, clock), x_t, x_0, clock)
 
 
 class ScoreHead(Head):
@@ -92,12 +95,12 @@ class ScoreHead(Head):
         return {"scaled": self.scaled}
 
     def log_score(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
     ) -> Float[Tensor, "b d n"]:
         log_score = output.to(process.dtype)
         if not self.scaled:
             return log_score
-        log_arrival = process.log_arrival(x_t, t)[..., None]
+        log_arrival = process.log_arrival(x_t, clock)[..., None]
         # nothing arrives where no clock runs: the rate is 0 there, and any finite score will do
         return log_score - torch.where(log_arrival > -torch.inf, log_arrival, 0.0)
 
@@ -107,6 +110,6 @@ class ScoreHead(Head):
         process: ForwardProcess,
         x_t: Int[Tensor, "b d"],
         x_0: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"],
+        clock: Clock,
     ) -> Float[Tensor, "b d"]:
-        return process.score_entropy(self.log_score(output, process, x_t, t), x_t, x_0, t)
+        return process.integrand_from_score(self.log_score(output, process, x_t, clock), x_t, x_0, clock)

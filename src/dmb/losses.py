@@ -1,8 +1,10 @@
-"""The bound: the training loss, and an estimate with error bars for evaluation."""
+"""The bound: what training minimises, and an estimate with error bars for evaluation."""
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,30 +12,63 @@ from torch import Tensor
 
 from dmb import numerics
 from dmb.processes.base import ForwardProcess
-from dmb.reverse import ReverseModel
-from dmb.variance import MoveControl, TimeDensity, sample_split
+from dmb.schedules import Clock
+from dmb.variance import CostBaseline, MoveControl, TimeDensity, sample_split
+
+if TYPE_CHECKING:  # which imports this module
+    import dmb.bridge
 
 
 def score_loss(
-    model: ReverseModel,
+    model: "dmb.bridge.Bridge",
     x_0: Int[Tensor, "b d"],
     *,
     label: Int[Tensor, " b"] | None = None,
     given: Bool[Tensor, "b d"] | None = None,
+    learn_rates: bool = False,
+    times: TimeDensity | None = None,
+    baseline: CostBaseline | None = None,
+    rows: Int[Tensor, " k"] | None = None,
     generator: torch.Generator | None = None,
-) -> Float[Tensor, " b"]:
-    """An unbiased estimate of `J_score` for each sequence, in nats: one stratified time and one noisy copy a row.
+) -> Float[Tensor, " k"]:
+    """An unbiased estimate of `J_score` for each sequence, in nats: one stratified time and one noisy copy per row.
 
     Args:
         model: the model to train.
         x_0: data.
         label: classes, for a network that takes them.
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
+        learn_rates: let the gradient reach the rates of the process as well, all of it: they also decide what is drawn
+            (see `follow_draws`).
+        times: a density to draw times from; it also notes what they cost. Default: uniform times.
+        baseline: what the gradient in the rates compares costs with; it also notes what they were. Default: nothing,
+            which is unbiased too, but noisy.
+        rows: compute the loss of these rows only. Noise is drawn for all, so that it does not depend on how a batch is
+            divided.
         generator: source of all randomness but dropout's.
     """
-    x_t, t, _ = noisy_copies(model.process, model.data("x_0", x_0), given=given, generator=generator)
-    with model.process.fixed():  # Score-learning moves the network, not the rates
-        return model.integrand(x_t, x_0, t, label, given).sum(-1)
+    process = model.process
+    x_0 = process.data("x_0", x_0).to(model.device)  # checked where it comes from: a device would have to be waited for
+    given = None if given is None else given.to(model.device)
+    x_t, clock, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
+    if rows is not None:
+        x_0, x_t, clock, weight = x_0[rows], x_t[rows], clock.rows(rows), weight[rows]
+        label, given = (None if each is None else each[rows] for each in (label, given))
+    with nullcontext() if learn_rates else process.fixed():
+        value = model.integrand(x_t, x_0, clock, label, given)
+        if learn_rates:
+            log_prob = process.log_prob(x_t, x_0, clock)
+            if given is not None:  # nothing was drawn there
+                log_prob = torch.where(given, 0.0, log_prob)
+            expected = torch.zeros_like(value)
+            if baseline is not None:
+                expected = baseline.expected(process, x_0, x_t, clock.t, value, given)
+            loss = follow_draws(value, log_prob, expected)
+        else:
+            loss = value.sum(-1)
+    if times is not None:
+        times.observe(clock.t, loss.detach())
+    return weight.to(loss.dtype) * loss
 
 
 def follow_draws(
@@ -67,23 +102,25 @@ def noisy_copies(
     process: ForwardProcess,
     x_0: Int[Tensor, "b d"],
     *,
-    density: TimeDensity | None = None,
+    times: TimeDensity | None = None,
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
-) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"], Float[Tensor, " b"]]:
-    """`x_t ~ p_{t|0}(·|x_0)`, `t`, and what each row weighs: one time a row, stratified over the batch.
+) -> tuple[Int[Tensor, "b d"], Clock, Float[Tensor, " b"]]:
+    """`x_t ~ p_{t|0}(·|x_0)`, the times, and what each row weighs: one time per row, stratified over the batch.
 
-    Times are uniform and rows weigh 1, unless there is a `density` to draw from. `given` positions stay clean.
+    Times are uniform and rows weigh 1, unless there is a density of `times` to draw from. `given` positions stay clean.
+    `x_0` must have been checked.
     """
     t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
-    t, weight = (t, torch.ones_like(t)) if density is None else density.at(t)
-    x_t = process.sample(x_0, t, generator=generator)
-    return (x_t if given is None else torch.where(given, x_0, x_t)), t, weight
+    t, weight = (t, torch.ones_like(t)) if times is None else times.at(t)
+    clock = process.solve(t)
+    x_t = process.sample(x_0, clock, generator=generator)
+    return (x_t if given is None else torch.where(given, x_0, x_t)), clock, weight
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on `-log p(x)`, by part, one value a sequence, in nats.
+    """An upper bound on `-log p(x)`, by part, one value per sequence, in nats.
 
     Each `score` is unbiased but noisy: one or a few draws of a time and a noisy copy. Means over sequences are what to
     look at, with their standard error.
@@ -99,7 +136,7 @@ class Bound:
 
     @property
     def nats(self) -> float:
-        """Nats a sequence."""
+        """Nats per sequence."""
         return (self.score.mean(dtype=torch.float64) + self.prior.mean(dtype=torch.float64)).item()
 
     @property
@@ -124,14 +161,14 @@ class Bound:
 
     def __str__(self) -> str:
         return (
-            f"{self.bits_per_token:.4f} ± {self.stderr:.4f} bits a token "
+            f"{self.bits_per_token:.4f} ± {self.stderr:.4f} bits per token "
             f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f})"
         )
 
 
 @torch.no_grad()
 def bound(
-    model: ReverseModel,
+    model: "dmb.bridge.Bridge",
     x_0: Int[Tensor, "N d"],
     *,
     label: Int[Tensor, " N"] | None = None,
@@ -152,21 +189,21 @@ def bound(
         model: put it in evaluation mode first, unless dropout is meant.
         x_0: data.
         label: classes, for a network that takes them.
-        samples: network calls a sequence. For one figure over many sequences 1 is best; more sharpen each one's own.
-        batch_size: sequences a network call.
+        samples: network calls per sequence. For one figure over many sequences 1 is best; more sharpen each one's own.
+        batch_size: sequences per network call.
         stratify: spread the times of a batch evenly instead of drawing them independently.
         split: near `t = 0`, draw whether anything has moved at all with balanced chances (`sample_split`).
-        importance: draw times in proportion to the integrand's root mean square, learnt on the batches before.
+        importance: draw times in proportion to the integrand's root mean square, learned on the batches before.
         control: subtract what the known number of moves explains (`MoveControl`), fitted on the batches before.
         generator: source of all randomness.
         progress: called after every batch with the number of sequences it held.
     """
     if samples < 1 or batch_size < 1 or len(x_0) == 0:
         raise ValueError(
-            f"bound needs ≥ 1 sequence, sample and row a batch, got {len(x_0)}, {samples} and {batch_size}"
+            f"bound needs ≥ 1 sequence, sample and row per batch, got {len(x_0)}, {samples} and {batch_size}"
         )
     process = model.process
-    x_0 = model.data("x_0", x_0)
+    x_0 = process.data("x_0", x_0)
     prior = process.prior_kl(x_0, process.p_T).sum(-1).double()
     score = torch.zeros_like(prior)
     density, moves = TimeDensity(central=stratify, device=x_0.device), MoveControl(process)
@@ -174,25 +211,27 @@ def bound(
     for _ in range(samples):
         for rows in torch.randperm(len(x_0), generator=generator, device=x_0.device).split(batch_size):
             x = x_0[rows]
-            # drawn afresh for every batch: what the density has learnt must know nothing of them
+            # drawn afresh for every batch: what the density has learned must know nothing of them
             if stratify:
                 u = numerics.stratified_times(len(rows), generator=generator, device=x.device)
             else:
                 u = 1 - torch.rand(len(rows), generator=generator, device=x.device, dtype=torch.float64)
             t, weight = density.at(u) if importance else (u, torch.ones_like(u))
+            clock = process.solve(t)
             if split:
-                x_t, branch = sample_split(process, x, t, generator)
+                x_t, branch = sample_split(process, x, clock, generator)
             else:
-                x_t, branch = process.sample(x, t, generator=generator), torch.ones_like(t)
-            value = model.integrand(x_t, x, t, None if label is None else label[rows]).sum(-1).double()
+                x_t, branch = process.sample(x, clock, generator=generator), torch.ones_like(t)
+            value = model.integrand(x_t, x, clock, None if label is None else label[rows]).sum(-1).double()
             if value.isnan().any():
                 raise ValueError("the network gives nan: the bound is not a number")
             if control:
-                features = moves.features(x, x_t, t)
+                features = moves.features(x, x_t, clock)
                 explained = moves.predict(features)
                 moves.update(features, t, value, weight * branch)
                 value = value - explained
-            density.update(t, branch * value)
+            density.observe(t, branch * value)
+            density.learn()
             estimate = weight * branch * value
             score[rows] += estimate / samples
             # neighbouring strata differ little in their means, so successive differences show the rest of the variance

@@ -62,11 +62,12 @@ def prefix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
     return torch.nn.functional.pad(x.cumsum(-1)[..., :-1], (1, 0))
 
 
-def pick(table: Tensor, index: Int[Tensor, "b d"]) -> Tensor:
+def pick(table: Tensor, index: Int[Tensor, "b d *k"]) -> Tensor:
     """`table[b, i, index[b, i]]`, where either leading axis of the table may be 1."""
-    batch, positions = index.shape
-    rows = torch.arange(batch, device=index.device)[:, None] if len(table) > 1 else 0
-    columns = torch.arange(positions, device=index.device) if table.shape[1] > 1 else 0
+    batch, positions, *others = index.shape
+    inner = (1,) * len(others)
+    rows = torch.arange(batch, device=index.device).view(-1, 1, *inner) if len(table) > 1 else 0
+    columns = torch.arange(positions, device=index.device).view(-1, *inner) if table.shape[1] > 1 else 0
     return table[rows, columns, index]
 
 
@@ -74,8 +75,8 @@ def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
     """`values[..., i, index[i, j]]`; the axis of positions may be 1 on either side."""
     if len(index) == 1:
         return values[..., index[0]]
-    values, index = torch.broadcast_tensors(values, index)
-    return values.gather(-1, index)
+    shape = torch.broadcast_shapes(values.shape[:-1], index.shape[:-1])
+    return values.expand(*shape, -1).gather(-1, index.expand(*shape, -1))
 
 
 def times_log_ratio(log_a: Tensor, log_b: Tensor) -> Tensor:
@@ -121,6 +122,11 @@ def categorical(weights: Float[Tensor, "*s n"], *, generator: torch.Generator | 
     # right=True skips leading zeros (u = 0); the minimum keeps u·total, rounded up to total, on a positive weight
     last = (cdf < total).sum(-1)
     return torch.minimum(torch.searchsorted(cdf, uniform * total, right=True).squeeze(-1), last)
+
+
+def on_host(x: Tensor) -> bool:
+    """Whether the values of `x` can be looked at without waiting for a device."""
+    return x.device.type == "cpu"
 
 
 def stratified_times(

@@ -16,7 +16,7 @@ from dmb.files import written_whole
 if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin
 
-FORMAT = 1
+FORMAT = 2
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 Model = TypeVar("Model", bound="Pretrained")
 _HUB = ("revision", "cache_dir", "force_download", "local_files_only", "token")
@@ -30,19 +30,22 @@ class Pretrained(nn.Module):
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """What `described` needs to build such a model, as JSON."""
+        """What `from_description` needs to build such a model, as JSON."""
 
     @classmethod
     @abstractmethod
-    def described(cls: type[Model], config: dict[str, Any]) -> Model:
-        """A model of that description, its weights as they come; a KeyError, TypeError or ValueError if it is none."""
+    def from_description(cls: type[Model], config: dict[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+        """A model of that description and of the shapes of these tensors, for `load_tensors` to fill in.
+
+        A KeyError, TypeError or ValueError if they do not describe one.
+        """
 
     def tensors(self) -> dict[str, Tensor]:
         """What the file of weights holds."""
         return self.state_dict()
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take such weights, in the precision they were saved in; a RuntimeError or ValueError if they do not fit."""
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load such weights, in the precision they were saved in; a RuntimeError or ValueError if they do not fit."""
         own = self.state_dict()
         for name, tensor in tensors.items():
             if name not in own or tensor.dtype == own[name].dtype:
@@ -99,19 +102,19 @@ class Pretrained(nn.Module):
             config_path, weights_path = (
                 Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
             )
-        model = cls._read(config_path)
         try:
             tensors = load_file(weights_path, device=map_location)
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
+        model = cls._read(config_path, tensors)
         try:
-            model.take(tensors)
+            model.load_tensors(tensors)
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
         return model.to(map_location).eval()
 
     @classmethod
-    def _read(cls: type[Model], path: Path) -> Model:
+    def _read(cls: type[Model], path: Path, tensors: Mapping[str, Tensor]) -> Model:
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(config, dict):
@@ -119,7 +122,7 @@ class Pretrained(nn.Module):
             found = config.pop("format", None)
             if found != FORMAT:
                 raise ValueError(f"it has format {found}, this version of dmb reads {FORMAT}")
-            return cls.described(config)
+            return cls.from_description(config, tensors)
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from dmb import checks, numerics
@@ -25,21 +25,49 @@ class Exits(NamedTuple):
     """Its derivative in clock time; `c` is 1 where that is constant."""
 
 
+def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> Exits:
+    """The exits of a process that leaves each state at a constant rate of clock time."""
+    rates = rates.double()
+    return Exits(elapsed[:, None, None] * rates, rates[None])
+
+
 ExitsAt = Callable[[Float[Tensor, " b"]], Exits]
 
 
-class ClockTime(NamedTuple):
-    """Clock time `σ̄(t)` and its derivative `σ(t)`, float64."""
+class Clock(NamedTuple):
+    """Times that have been checked, and the clock times that they are: all that a closed form needs. float64."""
 
+    t: Float[Tensor, " b"]
     sigma_bar: Float[Tensor, " b"]
+    """`σ̄(t)`, how far the clocks have run."""
     sigma: Float[Tensor, " b"]
+    """`σ(t)`, its derivative."""
+    start: Float[Tensor, " b"] | None = None
+    """The clock time from which a transition is counted; None: from the beginning."""
+
+    @property
+    def elapsed(self) -> Float[Tensor, " b"]:
+        """Clock time since `start`."""
+        return self.sigma_bar if self.start is None else self.sigma_bar - self.start
+
+    def since(self, earlier: "Clock") -> "Clock":
+        """The same times, counted from `earlier` ones."""
+        return self._replace(start=earlier.sigma_bar)
+
+    def rows(self, index: Int[Tensor, " k"]) -> "Clock":
+        """The times of some of the rows."""
+        return Clock(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
+
+    def expand(self, batch: int) -> "Clock":
+        """One time for `batch` rows."""
+        return Clock(*(None if part is None else part.expand(batch) for part in self))  # type: ignore[arg-type]
 
 
 class Schedule(nn.Module, Configurable, ABC):
     """A smooth increasing map from `[0, 1]` to clock time with `σ̄(0) = 0`."""
 
     @abstractmethod
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
         """Clock time and speed at `t`.
 
         Args:
@@ -67,9 +95,10 @@ class LogLinear(Schedule):
         super().__init__()
         self.survival = _fraction("survival", survival)
 
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
-        changed = (1 - self.survival) * t.double()
-        return ClockTime(-torch.log1p(-changed), (1 - self.survival) / (1 - changed))
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+        t = t.double()
+        changed = (1 - self.survival) * t
+        return Clock(t, -torch.log1p(-changed), (1 - self.survival) / (1 - changed))
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return -torch.expm1(-sigma_bar.double()) / (1 - self.survival)
@@ -93,10 +122,10 @@ class Geometric(Schedule):
             raise ValueError(f"Geometric needs 0 < low < high, got low={low}, high={high}")
         self.low, self.high = low, high
 
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
-        grown = t.double() * math.log(self.high / self.low)
-        speed = self.low * math.log(self.high / self.low) * grown.exp()
-        return ClockTime(self.low * torch.expm1(grown), speed)
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+        t = t.double()
+        grown = t * math.log(self.high / self.low)
+        return Clock(t, self.low * torch.expm1(grown), self.low * math.log(self.high / self.low) * grown.exp())
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return torch.log1p(sigma_bar.double() / self.low) / math.log(self.high / self.low)
@@ -108,8 +137,9 @@ class Geometric(Schedule):
 class Linear(Schedule):
     r"""`σ(t) = start + (end - start) t`: a speed that changes linearly; constant when both ends agree.
 
-    >>> Linear(1.0, 3.0)(torch.tensor([0.5]))
-    ClockTime(sigma_bar=tensor([0.7500], dtype=torch.float64), sigma=tensor([2.], dtype=torch.float64))
+    >>> clock = Linear(1.0, 3.0)(torch.tensor([0.5]))
+    >>> clock.sigma_bar, clock.sigma
+    (tensor([0.7500], dtype=torch.float64), tensor([2.], dtype=torch.float64))
     """
 
     def __init__(self, start: float = 0.1, end: float = 20.0):
@@ -118,10 +148,10 @@ class Linear(Schedule):
             raise ValueError(f"Linear needs start ≥ 0 and end > 0, got start={start}, end={end}")
         self.start, self.end = start, end
 
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
         t = t.double()
         slope = self.end - self.start
-        return ClockTime(self.start * t + slope * t**2 / 2, self.start + slope * t)
+        return Clock(t, self.start * t + slope * t**2 / 2, self.start + slope * t)
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         sigma_bar = sigma_bar.double()
@@ -145,42 +175,55 @@ class Canonical(Schedule):
     means nothing, and whatever the fastest clock destroys is sampled as often as what the slowest does. When every
     state leaves at one rate it is `LogLinear`.
 
+    On a tree with names a token changes more than once, and every name that it may pass counts as a state that it is
+    in, so that coarse stages are drawn as often as fine ones: `μ` of a name is the mass below it (all normalised).
+
+    A process binds it, when it is made, to its `stage_mass`.
+
     Args:
-        marginals: `μ`, the data's distribution over states, `[d, n]` or `[1, n]` (token order).
         survival: the fraction of changeable tokens that is still unchanged at `t = 1`.
 
-    >>> schedule = Canonical(torch.tensor([[0.5, 0.3, 0.2]]))
+    >>> schedule = Canonical().bind(torch.tensor([[0.5, 0.3, 0.2]]))
     >>> rates = torch.tensor([[[1.0, 1.0, 0.0]]])
     >>> schedule(torch.tensor([0.0, 0.5]), lambda u: Exits(u[:, None, None] * rates, rates)).sigma_bar
     tensor([0.0000, 0.6921], dtype=torch.float64)
     """
 
-    marginals: Float[Tensor, "g n"]
+    marginals: Float[Tensor, "g n"] | None
 
     # never seen to need more than 25: steady clocks over 12 decades of rates, mixed profiles, exponents from 0.1 to 30
     _MAX_STEPS = 200
+    _STEPS_OF_ACCELERATOR = 40  # which is not asked whether it is done: that would make the host wait for it
 
-    def __init__(self, marginals: Float[Tensor, "g n"], survival: float = 1e-3):
+    def __init__(self, survival: float = 1e-3):
         super().__init__()
+        self.survival = _fraction("survival", survival)
+        self.register_buffer("marginals", None)
+
+    def bind(self, marginals: Float[Tensor, "g n"]) -> "Canonical":
+        """Fix `μ`, the data's distribution over states, `[d, n]` or `[1, n]`."""
         if marginals.ndim != 2:
             raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
         checks.distribution("marginals", marginals, tuple(marginals.shape))
-        self.register_buffer("marginals", marginals.double())
-        self.survival = _fraction("survival", survival)
+        self.marginals = marginals.detach().double().clone()
+        return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Canonical":
         """Move between devices like any module, but stay in float64."""
         exact = self.marginals
         super()._apply(fn, recurse)
-        self.marginals = exact.to(self.marginals.device)
+        if exact is not None and self.marginals is not None:
+            self.marginals = exact.to(self.marginals.device)
         return self
 
     @torch.no_grad()
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> ClockTime:
-        t, place = t.double().unique(return_inverse=True)  # rows that share a time, as a sampler's do, share the work
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+        times, place, on_host = t.double(), None, numerics.on_host(t)
+        if on_host:  # rows that share a time share the work
+            times, place = times.unique(return_inverse=True)
         exits, weights = self._mixture(exits)
-        log_left = torch.log1p(-(1 - self.survival) * t)
-        rate = (weights * exits(torch.zeros_like(t[:1])).rate).sum((-2, -1))
+        log_left = torch.log1p(-(1 - self.survival) * times)
+        rate = (weights * exits(torch.zeros_like(times[:1])).rate).sum((-2, -1))
         u = -log_left / torch.where((rate > 0) & rate.isfinite(), rate, 1.0)
         low, high = torch.zeros_like(u), torch.full_like(u, torch.inf)
         # Newton's method in two forms. On log Σ w exp(-S(u)), which falls in u: where clocks are steady it is convex,
@@ -188,7 +231,7 @@ class Canonical(Schedule):
         # the log odds of a change against log u: a straight line where chances grow like a power of u, be it 8 or 0.2.
         # The step that ends earlier is the better one. A step out of the bracket cuts the bracket itself instead, and
         # so does every third that is still long: between clocks that have stopped and others to come both may cycle
-        for count in range(self._MAX_STEPS):
+        for count in range(self._MAX_STEPS if on_host else self._STEPS_OF_ACCELERATOR):
             log_survival, slope = self._survival(exits(u), weights)
             excess = log_survival - log_left
             low, high = torch.where(excess >= 0, u, low), torch.where(excess <= 0, u, high)
@@ -203,10 +246,11 @@ class Canonical(Schedule):
             following = torch.where(excess == 0, u, torch.where(usable, step, middle))
             done = (following - u).abs() <= 1e-12 * u
             u = following
-            if done.all():
+            if on_host and done.all():
                 break
         log_survival, slope = self._survival(exits(u), weights)
-        return ClockTime(u[place], (1 - self.survival) / (slope * log_survival.exp())[place])
+        sigma = (1 - self.survival) / (slope * log_survival.exp())
+        return Clock(t.double(), *((u, sigma) if place is None else (u[place], sigma[place])))
 
     @torch.no_grad()
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
@@ -226,8 +270,8 @@ class Canonical(Schedule):
 
     def _mixture(self, exits: ExitsAt | None) -> tuple[ExitsAt, Float[Tensor, "g n"]]:
         """Weights, summing to 1, of the states that data visit and some clock leaves."""
-        if exits is None:
-            raise ValueError("canonical time is a property of a process: exits must be given")
+        if exits is None or self.marginals is None:
+            raise ValueError("canonical time is a property of a process: bind it to marginals, and give its exits")
         late = torch.full((1,), 1e3, dtype=torch.float64, device=self.marginals.device)
         leaves = exits(late).intensity[0] > 0
         if self.marginals.shape[1] != leaves.shape[1]:
@@ -236,16 +280,12 @@ class Canonical(Schedule):
                 f"got {self.marginals.shape[1]}"
             )
         weights = torch.where(leaves, self.marginals, 0.0)
-        if weights.sum() == 0:
+        if numerics.on_host(weights) and weights.sum() == 0:
             raise ValueError("canonical time needs a state that data visit and a clock leaves; every rate is 0 there")
         return exits, weights / weights.sum()
 
     def config(self) -> dict[str, Any]:
-        return {"survival": self.survival, "shape": list(self.marginals.shape)}
-
-    @classmethod
-    def build(cls, shape: list[int], **config: Any) -> "Canonical":
-        return cls(torch.full(shape, 1 / shape[1]), **config)
+        return {"survival": self.survival}
 
 
 def _log_odds(intensity: Float[Tensor, " b"]) -> Float[Tensor, " b"]:

@@ -65,7 +65,7 @@ def optimal_log_score(
     `-inf` where the forward rate `y -> x_t` is 0 and the score is never used.
 
     Args:
-        mu: the data distribution over all sequences, one axis of length `n` a position.
+        mu: the data distribution over all sequences, one axis of length `n` per position.
         process: a process with as many positions.
         x_t: noisy tokens.
         t: one time.
@@ -81,7 +81,7 @@ def optimal_log_score(
 
 
 def joint_marginal(mu: Float[Tensor, "*joint"], process: ForwardProcess, t: float) -> Float[Tensor, "*joint"]:
-    """The distribution of all of `x_t` at once, for a joint `mu` with one axis a position."""
+    """The distribution of all of `x_t` at once, for a joint `mu` with one axis per position."""
     expected = (process.num_states,) * process.num_positions
     checks.distribution("mu", mu.flatten()[None], (1, math.prod(expected)))
     if tuple(mu.shape) != expected:
@@ -122,9 +122,9 @@ def exact_bound(
     turns the logarithmic singularity at 0 and the steep end at 1 into tails that fall double-exponentially.
 
     Args:
-        mu: the data distribution over all sequences, one axis of length `n` a position.
+        mu: the data distribution over all sequences, one axis of length `n` per position.
         process: a process with as many positions.
-        p_T: the prior; the marginals of `mu` carried to `t = 1` unless given.
+        p_T: the prior. Default: the marginals of `mu` carried to `t = 1`.
         nodes: quadrature points.
     """
     marginals = position_marginals(mu)
@@ -152,7 +152,7 @@ def exact_bound(
         t, start, end = t[possible], start[possible], end[possible]
         log_score = log_joint[row[:, None, None], changed[end]] - log_joint[row, end][:, None, None]
         log_score = torch.where(process.rates_into(sequences[end], t) > 0, log_score, -torch.inf)
-        integrand = process.score_entropy(log_score, sequences[end], sequences[start], t).sum(-1)
+        integrand = process.integrand_from_score(log_score, sequences[end], sequences[start], t).sum(-1)
         score += (weights[some][row] * chance[possible] * integrand).sum().item()
     return ExactBound(score, prior)
 

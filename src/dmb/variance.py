@@ -1,15 +1,21 @@
-"""Devices that cut the variance of the bound's estimate and leave its mean as it is."""
+"""Devices that cut the variance of an estimate and leave its mean as it is: of the bound, and of its gradient."""
+
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import numerics
 from dmb.processes.base import ForwardProcess
+from dmb.schedules import Clock
+
+Reduce = Callable[[Tensor], Tensor]
+"""The mean of a tensor over all processes that train together."""
 
 
 def sample_split(
-    process: ForwardProcess, x_0: Int[Tensor, "b d"], t: Float[Tensor, " b"], generator: torch.Generator | None = None
+    process: ForwardProcess, x_0: Int[Tensor, "b d"], clock: Clock, generator: torch.Generator | None = None
 ) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"]]:
     r"""Noisy tokens and a weight; weight times integrand has the integrand's mean, and a variance that stays finite.
 
@@ -19,14 +25,14 @@ def sample_split(
     CDF over positions, its new state on condition that it is new, and the positions after it freely.
     """
     uniform = torch.rand(2, len(x_0), generator=generator, device=x_0.device, dtype=torch.float64)
-    hazard = -process.log_prob(x_0, x_0, t).double()
+    hazard = -process.log_prob(x_0, x_0, clock).double()
     total = hazard.sum(-1)
     still, moves = torch.exp(-total), -torch.expm1(-total)
     level = -torch.log1p(-(1 - uniform[0]) * moves)
     first = torch.searchsorted(hazard.cumsum(-1), level[:, None]).clamp(max=x_0.shape[1] - 1)
     position = torch.arange(x_0.shape[1], device=x_0.device)
-    free = process.sample(x_0, t, generator=generator)
-    moved = process.sample_moved(x_0, t, generator=generator)
+    free = process.sample(x_0, clock, generator=generator)
+    moved = process.sample_moved(x_0, clock, generator=generator)
     x_t = torch.where(position < first, x_0, torch.where(position == first, moved, free))
     nothing = uniform[1] < still / (1 + still)
     weight = torch.where(nothing, 1 + still, moves * (1 + still))
@@ -42,7 +48,7 @@ class TimeDensity:
 
     Args:
         central: go by the standard deviation, not the root mean square.
-        keep: how much of what it has learnt it keeps at every update; below 1 for a model that changes.
+        keep: how much of what it has learned it keeps at every update; below 1 for a model that changes.
         device: where times live.
     """
 
@@ -51,8 +57,9 @@ class TimeDensity:
     def __init__(self, central: bool = False, keep: float = 1.0, device: torch.device | None = None):
         self._central, self._keep = central, keep
         self._edges = torch.linspace(0, 1, self._BINS + 1, device=device, dtype=torch.float64) ** 3
-        # a row each: how many values a bin has seen, their sum, the sum of their squares
+        # one row each: how many values a bin has seen, their sum, the sum of their squares
         self.seen = torch.zeros(3, self._BINS, device=device, dtype=torch.float64)
+        self._noted = torch.zeros_like(self.seen)
 
     def at(self, u: Float[Tensor, " b"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """Times by inverse CDF from `u ∈ (0, 1]`, and the weights `1 / density`."""
@@ -66,32 +73,29 @@ class TimeDensity:
         # t = 0 is never drawn: u > 0, and the lowest bin is left-open
         return t.clamp(min=torch.finfo(t.dtype).tiny), widths[index] / mass[index]
 
-    def update(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> None:
-        """Learn from a batch, after it has been used."""
-        self.add(self.sums(t, value))
-
-    def sums(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> Float[Tensor, "3 k"]:
-        """What there is to learn from a batch."""
-        t, value = t[value.isfinite()], value[value.isfinite()].double()
+    def observe(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> None:
+        """Note what a batch has cost, for `learn`."""
+        finite = value.isfinite()
+        value = torch.where(finite, value.double(), 0.0)
+        seen = torch.stack([finite.double(), value, value.square()])
         index = torch.searchsorted(self._edges, t).clamp(1, self._BINS) - 1
-        return torch.zeros_like(self.seen).index_add_(
-            1, index, torch.stack([torch.ones_like(value), value, value.square()])
-        )
+        self._noted.index_add_(1, index, seen)
 
-    def add(self, sums: Float[Tensor, "3 k"]) -> None:
-        """Learn from `sums`."""
-        self.seen.mul_(self._keep).add_(sums)
+    def learn(self, reduce: Reduce | None = None, processes: int = 1) -> None:
+        """Learn from what was noted since last time, on all of several processes."""
+        noted = self._noted if reduce is None else processes * reduce(self._noted)
+        self.seen.mul_(self._keep).add_(noted)
+        self._noted.zero_()
 
     def _learned(self, widths: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
         count, total, squares = self.seen
-        if count.sum() == 0:
-            return widths
         if self._central:
             squares = squares - total.square() / count.clamp(min=1)
-        overall = squares.sum() / count.sum()
+        overall = squares.sum() / count.sum().clamp(min=1)
         spread = (squares + self._PRIOR_COUNT * overall) / (count + self._PRIOR_COUNT)
         mass = widths * spread.clamp(min=0).sqrt()
-        return mass / mass.sum() if mass.sum() > 0 else widths  # too few values to tell one bin from another
+        # with too few values to tell one bin from another, all alike
+        return torch.where(mass.sum() > 0, mass / mass.sum(), widths)
 
 
 class MoveControl:
@@ -111,15 +115,12 @@ class MoveControl:
         self._gram = torch.zeros(size, size, dtype=torch.float64, device=process.device)
         self._moment = torch.zeros(size, dtype=torch.float64, device=process.device)
 
-    def features(
-        self, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
-    ) -> Float[Tensor, "b f"]:
+    def features(self, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b f"]:
         """Numbers of mean 0 given `x_0` and `t`."""
-        chance = -torch.expm1(self._process.log_prob(x_0, x_0, t).double())
-        excess = ((x_t != x_0).double() - chance) / t[:, None]
-        surprisal = -numerics.pick(self._process.p_0[None], x_0).double().log().nan_to_num(posinf=0.0)
+        chance = -torch.expm1(self._process.log_prob(x_0, x_0, clock).double())
+        excess = ((x_t != x_0).double() - chance) / clock.t[:, None]
         count = excess.sum(-1)
-        return torch.stack([count, count * t, (excess * surprisal).sum(-1)], dim=-1)
+        return torch.stack([count, count * clock.t, (excess * surprisal(self._process, x_0)).sum(-1)], dim=-1)
 
     def predict(self, features: Float[Tensor, "b f"]) -> Float[Tensor, " b"]:
         """What the features are worth, by the fit so far."""
@@ -153,6 +154,24 @@ class CostBaseline:
     def __init__(self, device: torch.device | None = None):
         self.gram = torch.zeros(self._FEATURES, self._FEATURES, dtype=torch.float64, device=device)
         self.moment = torch.zeros(self._FEATURES, dtype=torch.float64, device=device)
+        self._noted: list[Tensor] = []
+
+    def expected(
+        self,
+        process: ForwardProcess,
+        x_0: Int[Tensor, "b d"],
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+        value: Float[Tensor, "b d"],
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d"]:
+        """The cost to expect at each position, by the fit so far (at first 0); `value` is noted for `learn`."""
+        features = self.features(process, x_0, x_t, t)
+        if given is not None:  # they cost nothing, and teach nothing
+            features = torch.where(given[..., None], 0.0, features)
+        self.observe(features, t, value)
+        coefficients = torch.linalg.pinv(self.gram, hermitian=True) @ self.moment
+        return (features @ coefficients / t.double()[:, None]).to(value.dtype)
 
     def features(
         self, process: ForwardProcess, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
@@ -160,25 +179,27 @@ class CostBaseline:
         """What the fit goes by, each times `t`, so that no time outweighs the others."""
         t = t.double()[:, None]
         moved = (x_t != x_0).double()
-        surprisal = -numerics.pick(process.p_0[None], x_0).double().log().nan_to_num(posinf=0.0)
-        columns = [moved, moved * t, moved * surprisal, moved * surprisal * t, (1 - moved) * t, (1 - moved) * t * t]
-        return torch.stack(columns, dim=-1)
+        rare = moved * surprisal(process, x_0)
+        return torch.stack([moved, moved * t, rare, rare * t, (1 - moved) * t, (1 - moved) * t * t], dim=-1)
 
-    def predict(self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"]) -> Float[Tensor, "b d"]:
-        """The cost to expect, by the fit so far; 0 before there is one."""
-        coefficients = torch.linalg.pinv(self.gram, hermitian=True) @ self.moment
-        return features @ coefficients / t.double()[:, None]
-
-    def sums(
-        self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"], value: Float[Tensor, "b d"]
-    ) -> Float[Tensor, "f g"]:
-        """What `update` wants to know of a batch, as means over it: of several batches, take the mean again."""
+    def observe(self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"], value: Float[Tensor, "b d"]) -> None:
+        """Note what a batch has cost, for `learn`."""
         target = value.detach().double() * t.double()[:, None]
         target = torch.where(target.isfinite(), target, 0.0)
         design = torch.cat([features, target[..., None]], dim=-1).flatten(0, 1)
-        return features.flatten(0, 1).T @ design / len(design)
+        self._noted.append(features.flatten(0, 1).T @ design / len(design))
 
-    def update(self, sums: Float[Tensor, "f g"]) -> None:
-        """Learn from a batch, after it has been used."""
-        self.gram.mul_(self._KEEP).add_(sums[:, :-1])
-        self.moment.mul_(self._KEEP).add_(sums[:, -1])
+    def learn(self, reduce: Reduce | None = None) -> None:
+        """Learn from what was noted since last time, if anything was; on all of several processes."""
+        if not self._noted:
+            return
+        mean = torch.stack(self._noted).mean(0)
+        mean = mean if reduce is None else reduce(mean)
+        self.gram.mul_(self._KEEP).add_(mean[:, :-1])
+        self.moment.mul_(self._KEEP).add_(mean[:, -1])
+        self._noted.clear()
+
+
+def surprisal(process: ForwardProcess, x_0: Int[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+    """`-log p_0(x_0)` at each position, by the marginals of the process; 0 where they say that it cannot be."""
+    return -numerics.pick(process.p_0[None], x_0).double().log().nan_to_num(neginf=0.0)

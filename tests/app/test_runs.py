@@ -79,10 +79,16 @@ def test_a_kill_while_the_folder_is_made_does_not_block_it(finished, tmp_path, m
 
 
 def test_a_file_that_is_no_run_is_refused(tmp_path):
-    for content in ("", "[1, 2]", '{"format": 1}', '{"format": 1, "recipe": {}}'):
+    for content in ("", "[1, 2]", '{"format": 2}', '{"format": 2, "recipe": {}}'):
         (tmp_path / "run.json").write_text(content)
-        with pytest.raises(ValueError, match="run"):
+        with pytest.raises(ValueError, match="does not describe a run"):
             Run.open(tmp_path)
+
+
+def test_a_run_of_an_earlier_format_is_told_from_one_of_another_kind(tmp_path):
+    (tmp_path / "run.json").write_text('{"format": 1, "version": "0.1.0"}')
+    with pytest.raises(ValueError, match=r"is a run of format 1 \(dmb 0.1.0\), .* reads format 2 only"):
+        Run.open(tmp_path)
 
 
 def test_reports_are_valid_json_without_gaps(finished):
@@ -120,7 +126,7 @@ def test_a_line_tells_where_what_how_fast_and_how_long_to_go(finished):
     best = "  best so far" if reports[-1].improved else ""
     assert text.getvalue().splitlines() == [
         f"cycle 0  step      2/4  Score-learning   loss {score.bits:.4f}  1,234 tokens/s  1 min 00 s left",
-        f"cycle 0  step      4/4  validation       bound {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits a token"
+        f"cycle 0  step      4/4  validation       bound {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits per token"
         + best,
     ]
 

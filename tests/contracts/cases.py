@@ -51,11 +51,11 @@ class Case:
             clocks = [[measure(oracles.delayed(mpmath.mpf(float(w)))) for w in row] for row in rows(process.exponents)]
             return np.stack([oracles.masking_rates(np.array(row, dtype=object)) for row in clocks])
         if isinstance(process, dmb.BridgeProcess):
-            alpha, rank = rows(process.alpha).astype(object), rows(process.rank)
+            alpha, rank = rates_by_loops(process), rows(process.rank)
             clocks = alpha * measure(oracles.steady)
-            if isinstance(process, dmb.VaryingBridgeProcess):
+            if isinstance(process.clocks, dmb.Varying):
                 profiles = [measure(profile) for profile in oracles.PROFILES]
-                mixtures = [[oracles.softmax(logits) for logits in row.T] for row in rows(process.raw_profile)]
+                mixtures = [[oracles.softmax(logits) for logits in row.T] for row in rows(process.clocks.raw_profile)]
                 clocks = alpha * np.dot(np.array(mixtures, dtype=object), profiles)
             return np.stack([oracles.bridge_rates(clocks[i], rank[i]) for i in positions])
         if isinstance(process, dmb.UniformProcess):
@@ -69,8 +69,7 @@ class Case:
         legal = np.ones((process.num_positions, process.num_states), bool)
         for i, count in enumerate(self.states or ()):
             legal[i, count:] = False
-            if getattr(process, "mask_token", None) is not None:
-                legal[i, process.mask_token] = True
+            legal[i, process.num_states - process.names :] = True
         return legal
 
     def pairs(self):
@@ -80,6 +79,18 @@ class Case:
         size = max(map(len, pairs))
         grid = np.array([[p[k % len(p)] for p in pairs] for k in range(size)])
         return torch.tensor(grid[..., 0]), torch.tensor(grid[..., 1])
+
+
+def rates_by_loops(process):
+    """The rate of every clock of every position: its own or that of all, times the position's speed if it has one."""
+    clocks = process.clocks
+    log_rates, running = clocks.log_rates.tolist(), clocks.running.tolist()
+    rates = np.zeros((process.num_positions, len(log_rates[0])), dtype=object)
+    for i, k in np.ndindex(*rates.shape):
+        row = i % len(log_rates)
+        speed = 1 if clocks.log_speeds is None else mpmath.exp(mpmath.mpf(clocks.log_speeds[i].item()))
+        rates[i, k] = speed * mpmath.exp(mpmath.mpf(log_rates[row][k])) if running[row][k] else mpmath.mpf(0)
+    return rates
 
 
 def marginals(d, n, seed=0, states=None):
@@ -93,28 +104,29 @@ def with_rates(process, low, high, seed=1):
     """Replace the rates of all clocks that run by log-uniform ones."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        raw = process.raw_alpha
-        fresh = torch.rand(raw.shape, generator=generator, dtype=raw.dtype) * (np.log(high) - np.log(low)) + np.log(low)
-        if process.parametrisation == "softplus":
-            fresh = torch.log(torch.expm1(fresh.exp()))
-        raw.copy_(fresh)
+        raw = process.clocks.log_rates
+        raw.copy_(torch.rand(raw.shape, generator=generator, dtype=raw.dtype) * np.log(high / low) + np.log(low))
     return process
 
 
 RAGGED = (2, 5, 3)
 
 
-def bridge(low=0.1, high=3.0, d=2, n=5, states=None, kind=dmb.BridgeProcess, **options):
+def bridge(low=0.1, high=3.0, d=2, n=5, states=None, **options):
     counts = torch.tensor(states) if states else None
-    process = kind.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
-    return with_rates(process, low, high)
+    process = dmb.BridgeProcess.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
+    process = with_rates(process, low, high)
+    if process.clocks.log_speeds is not None:
+        with torch.no_grad():
+            process.clocks.log_speeds.normal_(generator=torch.Generator().manual_seed(5))
+    return process
 
 
 def varying(**options):
     """Every clock a mixture of its own, some of them hardly steady at all."""
-    process = bridge(kind=dmb.VaryingBridgeProcess, **options)
+    process = bridge(clocks=dmb.Varying, **options)
     with torch.no_grad():
-        process.raw_profile.normal_(std=2.0, generator=torch.Generator().manual_seed(2))
+        process.clocks.raw_profile.normal_(std=2.0, generator=torch.Generator().manual_seed(2))
     return process
 
 
@@ -138,9 +150,10 @@ CASES = [
     Case("bridge natural order", lambda: bridge(order="natural")),
     Case("bridge with a permutation of one's own", lambda: bridge(order=torch.tensor([[4, 2, 0, 1, 3]]))),
     Case("bridge tied", lambda: bridge(tied=True)),
-    Case("bridge softplus", lambda: bridge(parametrisation="softplus")),
+    Case("bridge tied, with speeds", lambda: bridge(d=3, tied=True, speeds=True)),
+    Case("bridge in stages", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 6), init="nested", floor=1e-3)),
     Case("bridge as published", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 5))),
-    Case("bridge in canonical time", lambda: bridge(schedule=dmb.Canonical(marginals(2, 5)))),
+    Case("bridge in canonical time", lambda: bridge(schedule=dmb.Canonical())),
     Case("bridge with wild rates", lambda: bridge(1e-8, 1e4)),
     Case("bridge with fast rates", lambda: bridge(1.0, 1e4, order="descending")),
     Case("bridge with slow rates", lambda: bridge(1e-8, 1e-4)),
@@ -155,16 +168,15 @@ CASES = [
     Case("uniform, geometric", lambda: dmb.UniformProcess(2, 5, schedule=dmb.Geometric()).double()),
     Case("dense", random_dense),
     Case("varying bridge", lambda: varying(init="uniform")),
+    Case("varying bridge, tied, in canonical time", lambda: varying(tied=True, schedule=dmb.Canonical())),
     Case(
-        "varying bridge, tied, in canonical time", lambda: varying(tied=True, schedule=dmb.Canonical(marginals(2, 5)))
+        "varying bridge, tied, with speeds, in canonical time",
+        lambda: varying(tied=True, speeds=True, schedule=dmb.Canonical()),
     ),
     Case("ragged varying bridge", lambda: varying(d=3, states=RAGGED), RAGGED),
     Case("varying bridge with mask", lambda: varying(n=4, mask=True)),
     Case("tokenwise masking", tokenwise),
-    Case(
-        "tokenwise masking, tied, in canonical time",
-        lambda: tokenwise(tied=True, schedule=dmb.Canonical(torch.nn.functional.pad(marginals(2, 4), (0, 1)))),
-    ),
+    Case("tokenwise masking, tied, in canonical time", lambda: tokenwise(tied=True, schedule=dmb.Canonical())),
     Case("ragged tokenwise masking", lambda: tokenwise(d=3, n=5, states=RAGGED), RAGGED),
 ]
 

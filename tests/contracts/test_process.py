@@ -10,7 +10,8 @@ import dmb
 from dmb.processes import ForwardProcess
 
 import oracles
-from contracts.cases import CASES, marginals
+from contracts.cases import marginals
+from contracts.trees import CASES
 
 TIMES = [1e-12, 1e-6, 0.3, 1.0]
 TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-13}, torch.float32: {"rtol": 5e-5, "atol": 1e-7}}
@@ -190,8 +191,8 @@ def test_the_true_posterior_implies_the_true_score(case, t):
     mu = torch.tensor(legal * np.random.default_rng(2).random(legal.shape))
     mu = mu / mu.sum(-1, keepdim=True)
     _, x_t = case.pairs()
-    log_mean = (mu.log() + process.log_likelihood(x_t, t)).log_softmax(-1).detach()
-    score = process.log_score(log_mean, x_t, t).detach().exp().numpy()
+    log_posterior = (mu.log() + process.log_likelihood(x_t, t)).log_softmax(-1).detach()
+    score = process.log_score(log_posterior, x_t, t).detach().exp().numpy()
     p_t = np.einsum("dx,dxy->dy", mu.numpy(), kernels)
     used = process.rates_into(x_t, t).detach().numpy() > 0
     i = np.arange(process.num_positions)
@@ -205,12 +206,12 @@ def test_the_true_posterior_implies_the_true_score(case, t):
 
 @pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
 @every_case
-def test_score_entropy_equals_a_loop_over_states(case, t):
+def test_the_integrand_of_a_score_equals_a_loop_over_states(case, t):
     process = case.process()
     x_0, x_t = case.pairs()
     log_score = torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
     kernels = dense_kernels(case, t)
-    values = process.score_entropy(log_score, x_t, x_0, t).detach()
+    values = process.integrand_from_score(log_score, x_t, x_0, t).detach()
     Q = dense_rates(case, t) * case.legal()[:, :, None]
     for row, i in np.ndindex(*x_t.shape):
         if kernels[i, x_0[row, i], x_t[row, i]] < 1e-9:
@@ -239,19 +240,33 @@ def test_closed_forms_of_the_integrand_equal_the_generic_one_with_their_gradient
     def posterior(leaf):
         return (leaf + process.log_likelihood(x_t, t)).log_softmax(-1)
 
-    def generic_mean(log_mean, *rest):
-        return ForwardProcess.score_entropy(process, process.log_score(log_mean, *rest[::2]), *rest)
+    def generic_posterior(log_posterior, *rest):
+        return ForwardProcess.integrand_from_score(process, process.log_score(log_posterior, *rest[::2]), *rest)
 
     def generic_score(log_score, *rest):
-        return ForwardProcess.score_entropy(process, log_score, *rest)
+        return ForwardProcess.integrand_from_score(process, log_score, *rest)
 
     for closed, generic, prepare in [
-        (process.score_entropy, generic_score, lambda leaf: leaf.masked_fill(~legal, -torch.inf)),
-        (process.mean_entropy, generic_mean, posterior),
+        (process.integrand_from_score, generic_score, lambda leaf: leaf.masked_fill(~legal, -torch.inf)),
+        (process.integrand_from_posterior, generic_posterior, posterior),
     ]:
         one, other = value_and_gradients(closed, prepare), value_and_gradients(generic, prepare)
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
         assert all(torch.isfinite(g).all() for g in one[2])
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name != "dense"], ids=lambda case: case.name)  # takes nan for 0
+def test_a_network_that_gives_nan_costs_nan_wherever_its_answer_matters(case):
+    process = case.process()
+    x_0, x_t = case.pairs()
+    x_t = torch.where(process.log_prob(x_t, x_0, 0.3).exp() > 1e-30, x_t, x_0)
+    unknown = torch.full((*x_t.shape, process.num_states), torch.nan, dtype=torch.float64)
+    matters = (process.rates_into(x_t, 0.3) > 0).any(-1)
+    assert matters.any()
+    for integrand in (process.integrand_from_score, process.integrand_from_posterior, process.integrand_from_logits):
+        assert integrand(unknown, x_t, x_0, 0.3)[matters].isnan().all()
+        with process.fixed():
+            assert integrand(unknown, x_t, x_0, 0.3)[matters].isnan().all()
 
 
 @pytest.mark.parametrize(("t", "s"), [(1.0, 0.0), (1.0, 0.5), (0.6, 0.5), (0.3, 0.3)])
@@ -259,17 +274,16 @@ def test_closed_forms_of_the_integrand_equal_the_generic_one_with_their_gradient
 def test_a_step_back_follows_bayes_rule_at_any_step_size(case, t, s):
     process, legal = case.process(torch.float32), case.legal()
     mu = legal * np.random.default_rng(3).random(legal.shape)
-    if getattr(process, "mask_token", None) is not None:
-        mu[:, process.mask_token] = 0
+    mu[:, process.num_states - process.names :] = 0
     mu = mu / mu.sum(-1, keepdims=True)
     to_s, s_to_t, to_t = dense_kernels(case, s), dense_kernels(case, t, s), dense_kernels(case, t)
     generator = torch.Generator().manual_seed(2)
     for state in range(process.num_states):
         x_t = torch.where(torch.tensor(legal[:, state]), state, 0)[None]
-        log_mean = torch.tensor(mu).log() + process.log_likelihood(x_t, t).detach()
-        log_mean = log_mean.log_softmax(-1).float().nan_to_num(nan=0.0)
-        x_t, log_mean = x_t.expand(20_000, -1), log_mean.expand(20_000, -1, -1)
-        x_s = process.step_back(log_mean, x_t, t, s, generator=generator)
+        log_posterior = torch.tensor(mu).log() + process.log_likelihood(x_t, t).detach()
+        log_posterior = log_posterior.log_softmax(-1).float().nan_to_num(nan=0.0)
+        x_t, log_posterior = x_t.expand(20_000, -1), log_posterior.expand(20_000, -1, -1)
+        x_s = process.step_back(log_posterior, x_t, t, s, generator=generator)
         for i in np.flatnonzero(legal[:, state]):
             p_t = (mu[i] @ to_t[i])[state]
             if p_t < 1e-6:
@@ -288,14 +302,31 @@ def integrated_generator(process, u):
         intensity = -torch.log(-torch.expm1(process.exponents * log_s)).expand(process.num_positions, -1)
         Q = torch.diag_embed(torch.nn.functional.pad(-intensity, (0, 1)))
         return torch.cat([Q[..., :-1], -Q.sum(-1, keepdim=True)], -1)
-    clocks = u * process.alpha
-    if isinstance(process, dmb.VaryingBridgeProcess):
+    alpha = torch.where(process.clocks.running, process.clocks.log_rates.exp(), 0.0).expand(process.num_positions, -1)
+    if process.clocks.log_speeds is not None:
+        alpha = process.clocks.log_speeds.exp()[:, None] * alpha
+    clocks = u * alpha
+    if isinstance(process.clocks, dmb.Varying):
         profiles = torch.tensor([u, -np.log(-np.expm1(2 * log_s)), -np.log(-np.expm1(4 * log_s)), np.exp(log_s)])
-        clocks = process.alpha * torch.einsum("gmk,m->gk", process.raw_profile.softmax(1), profiles)
-    rank = process.rank.expand(process.num_positions, -1)
-    into = torch.nn.functional.pad(clocks, (1, 0)).gather(-1, rank)
-    Q = torch.where(rank[:, None, :] > rank[:, :, None], into[:, None, :], 0.0)
+        clocks = alpha * torch.einsum("gmk,m->gk", process.clocks.raw_profile.softmax(1), profiles)
+    clock_into = process.hierarchy.clock.expand(process.num_positions, -1)
+    into = torch.nn.functional.pad(clocks, (1, 0)).gather(-1, clock_into)
+    Q = torch.where(lies_above(process), into[:, None, :], 0.0)
     return Q - torch.diag_embed(Q.sum(-1))
+
+
+def lies_above(process):
+    """Whether `y` lies above `x`, `[d, x, y]`: by ranks, or up from every node of a tree."""
+    if isinstance(process.hierarchy, dmb.Line):
+        rank = process.rank.expand(process.num_positions, -1)
+        return rank[:, None, :] > rank[:, :, None]
+    above = torch.zeros(process.num_positions, process.num_states, process.num_states, dtype=torch.bool)
+    for i, parent in enumerate(process.hierarchy.parent.expand(process.num_positions, -1).tolist()):
+        for x, v in enumerate(range(process.num_states)):
+            while parent[v] != v:
+                v = parent[v]
+                above[i, x, v] = True
+    return above
 
 
 @every_case

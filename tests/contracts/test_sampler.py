@@ -59,7 +59,8 @@ def test_the_score_head_samples_exactly_with_tweedie(steps):
 def test_fast_clocks_in_float32_are_no_obstacle(sampler):
     """Clock intensities of 200 at t = 1: their exponentials leave float32's range."""
     mu = toys.distribution(4, seed=1)
-    process = dmb.BridgeProcess(torch.full((1, 3), 10.0), torch.arange(4)[None], marginals=mu.float()[None])
+    line, clocks = dmb.Line(torch.arange(4)[None]), dmb.Steady(torch.full((1, 3), 10.0))
+    process = dmb.BridgeProcess(line, clocks, marginals=mu.float()[None])
     bridge = dmb.Bridge(process, dmb.Tabular(mu.float(), process))
     x = bridge.sample(20_000, steps=16, sampler=sampler, generator=torch.Generator().manual_seed(0))
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=4), mu) > 1e-5
@@ -89,8 +90,10 @@ def exact_law(bridge, mu, probabilities, steps):
     times = time_grid(process, steps)
     with torch.no_grad():  # scores of all steps at once
         scores = bridge.log_score(states.repeat(steps, 1), times[:-1].repeat_interleave(len(states)))
-        for (t, s), score in zip(pairwise(times.tolist()), scores.split(len(states)), strict=True):
-            p = probabilities(process, score, states, t, s)
+        solved = process.clock(times, len(times))
+        clocks = [solved.rows(torch.tensor([k])).expand(len(states)) for k in range(len(times))]
+        for (now, earlier), score in zip(pairwise(clocks), scores.split(len(states)), strict=True):
+            p = probabilities(process, score, states, now, earlier, to_data=earlier is clocks[-1])
             p = p / p.sum(-1, keepdim=True)
             kernel = torch.stack([p[:, i][:, states[:, i]] for i in range(d)]).prod(0)
             law = law @ kernel
@@ -226,9 +229,9 @@ def test_guidance_leads_away_from_the_model_without_the_label():
     bridge = dmb.Bridge(process, network)
     x, t, label = torch.full((1, 2), 4), 0.9, torch.tensor([1])
     with torch.no_grad():
-        without, with_label = bridge.eval().log_mean(x, t), bridge.log_mean(x, t, label)
+        without, with_label = bridge.eval().log_posterior(x, t), bridge.log_posterior(x, t, label)
         for guidance in (0.0, 1.0, 3.0):
-            guided = Denoiser(bridge, label, guidance).log_mean(x, t)
+            guided = Denoiser(bridge, label, guidance).log_posterior(x, process.clock(t, 1))
             expected = (without + guidance * (with_label - without)).nan_to_num(nan=-torch.inf).log_softmax(-1)
             torch.testing.assert_close(guided, expected)
 

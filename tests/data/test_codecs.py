@@ -518,7 +518,7 @@ def test_a_state_that_its_column_lacks_is_named():
     codec = Columns(["size", "kind"], [[1, 2], ["x", "y", "z"]])
     with pytest.raises(ValueError, match=r"column 'size' must lie in \[0, 2\), got 2 at row 1"):
         codec.decode(torch.tensor([[0, 2], [2, 0]]))
-    with pytest.raises(ValueError, match="tokens must have 2 positions, one a column, got 3"):
+    with pytest.raises(ValueError, match="tokens must have 2 positions, one per column, got 3"):
         codec.decode(torch.tensor([[0, 1, 1]]))
     with pytest.raises(ValueError, match=r"path must end in .csv or .parquet"):
         codec.write(__import__("pathlib").Path("x.txt"), torch.tensor([[0, 1]]))

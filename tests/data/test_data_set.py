@@ -170,5 +170,5 @@ def test_a_sequence_longer_than_a_split_is_a_clear_error():
 
 
 def test_fewer_than_three_rows_cannot_be_split():
-    with pytest.raises(ValueError, match="at least 3 rows, one a split, got 2"):
+    with pytest.raises(ValueError, match="at least 3 rows, one per split, got 2"):
         array(np.array([[0, 1], [1, 0]]))

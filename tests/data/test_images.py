@@ -154,7 +154,7 @@ def splits(folder):
         (lambda folder: (folder / "05.png").write_text("hello"), "05.png cannot be read as an image$"),
         (lambda folder: (folder / "05.png").write_bytes(b""), "05.png cannot be read as an image$"),
         (sixteen_bits, "05.png must have 8 bits a channel, got an image of mode I;16"),
-        (two_images, "photos: data must have at least 3 rows, one a split, got 2"),
+        (two_images, "photos: data must have at least 3 rows, one per split, got 2"),
         (splits, "photos must have a sub-folder a class, got test, train: give one of these instead"),
     ],
 )

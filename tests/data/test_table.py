@@ -81,7 +81,7 @@ def test_columns_of_many_values_are_told_apart(tmp_path, extra):
         (",b\n1,2\n", "every column must have a name, got none for column 1"),
         ("\n1,2\n", "a header .* is needed, got none"),
         ("a,b\n", "at least 3 rows are needed, got none"),
-        ("a,b\n1,2\n3,4\n", "at least 3 rows, one a split, got 2"),
+        ("a,b\n1,2\n3,4\n", "at least 3 rows, one per split, got 2"),
         ("a,b\n1,1\n1,1\n1,1\n", "at least 2 states to learn from, got 1"),
         ('a,b\n1,"2\n', "line 2: unexpected end of data"),
         (
@@ -174,7 +174,7 @@ def test_dictionaries_and_many_row_groups_are_read_like_plain_columns(tmp_path):
         ({"a": [[1], [2], [3]]}, "column 'a' must hold numbers, booleans or strings, got list"),
         ({"a": np.arange(3).astype("datetime64[s]")}, "column 'a' must hold .* got timestamp"),
         ({"a": list(range(10_001))}, "column 'a' has more than 10,000 distinct values"),
-        ({"a": [1, 2]}, "at least 3 rows, one a split, got 2"),
+        ({"a": [1, 2]}, "at least 3 rows, one per split, got 2"),
         ({"a": []}, "at least 3 rows are needed, got none"),
         ({}, "a header .* is needed, got none"),
     ],

@@ -14,12 +14,8 @@ def marginals(seed=0):
     return p / p.sum(-1, keepdim=True)
 
 
-def canonical(p, mask=False):
-    return dmb.Canonical(torch.nn.functional.pad(p, (0, int(mask))))
-
-
 def tokenwise(p):
-    return dmb.TokenwiseMasking.from_marginals(p, schedule=canonical(p, mask=True))
+    return dmb.TokenwiseMasking.from_marginals(p, schedule=dmb.Canonical())
 
 
 def dense(p):
@@ -32,12 +28,10 @@ def uniform(p):
     return dmb.UniformProcess(*p.shape, marginals=p).double()
 
 
-def bridge(in_canonical_time=False, kind=dmb.BridgeProcess, **options):
+def bridge(in_canonical_time=False, **options):
     def build(p):
-        if in_canonical_time:
-            rows = p.mean(0, keepdim=True) if options.get("tied") else p
-            options["schedule"] = canonical(rows, options.get("mask", False))
-        return kind.from_marginals(p, **options)
+        schedule = dmb.Canonical() if in_canonical_time else None
+        return dmb.BridgeProcess.from_marginals(p, schedule=schedule, **options)
 
     return build
 
@@ -46,14 +40,13 @@ PROCESSES = {
     "ascending": bridge(floor=0.1),
     "descending, tied, top clock only": bridge(order="descending", floor=0.0, tied=True),
     "natural order, all clocks alike": bridge(order="natural", init="uniform"),
-    "softplus": bridge(init="uniform", parametrisation="softplus"),
     "matched to uniform": bridge(init="match"),
     "masked diffusion": bridge(mask=True, floor=0.0),
     "mask and mixing": bridge(mask=True, floor=0.3, order="descending"),
     "in stages": bridge(init="nested", stages=2, floor=0.03),
     "in stages, canonical time": bridge(in_canonical_time=True, init="nested", stages=2, floor=0.03, tied=True),
-    "varying": bridge(kind=dmb.VaryingBridgeProcess, init="uniform"),
-    "varying, canonical time": bridge(in_canonical_time=True, kind=dmb.VaryingBridgeProcess, floor=0.3),
+    "varying": bridge(clocks=dmb.Varying, init="uniform"),
+    "varying, canonical time": bridge(in_canonical_time=True, clocks=dmb.Varying, floor=0.3),
     "tokenwise": tokenwise,
     "uniform": uniform,
     "dense": dense,
@@ -69,7 +62,7 @@ TRAINED = {
         bridge(in_canonical_time=True, mask=True, floor=0.3), {"matrix_objective": "bound", "infill": 0.25}
     ),
     "varying, joint": (
-        bridge(in_canonical_time=True, kind=dmb.VaryingBridgeProcess, floor=0.3), {"matrix_objective": "joint"}
+        bridge(in_canonical_time=True, clocks=dmb.Varying, floor=0.3), {"matrix_objective": "joint"}
     ),
     "tokenwise, joint": (tokenwise, {"matrix_objective": "joint", "infill": 0.25}),
     "uniform": (uniform, {"matrix_steps": 0}),
@@ -80,7 +73,7 @@ def with_network(process, head="mean"):
     """A bridge around a network that is neither trained nor trivial."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = dmb.MLP(process.num_states, process.num_positions, width=16, blocks=1, dropout=0.0).double()
+        network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))
@@ -104,7 +97,9 @@ def of_a_model(name):
     x_0 = torch.multinomial(p, 12, replacement=True, generator=generator(1)).T
     loss = model.loss(x_0, generator=generator(2))
     loss.mean().backward()
-    gradient = torch.cat([parameter.grad.flatten() for parameter in model.network.parameters() if parameter.grad is not None])
+    gradient = torch.cat(
+        [parameter.grad.flatten() for parameter in model.network.parameters() if parameter.grad is not None]
+    )
     bound = model.bound(x_0, samples=2, batch_size=5, generator=generator(3))
     figures = {
         "loss": loss.tolist(),
@@ -122,11 +117,11 @@ def of_a_model(name):
         figures |= {"rates": learned.detach().norm().item(), "rates' gradient": gradients.norm().item()}
     samplers = ["ancestral", "euler", "tweedie"] + ["first_hitting"] * isinstance(model.process, dmb.BridgeProcess)
     for sampler in samplers:
-        drawn = model.sample(6, steps=None if sampler == "first_hitting" else 8, sampler=sampler, generator=generator(4))
+        drawn = model.sample(
+            6, steps=None if sampler == "first_hitting" else 8, sampler=sampler, generator=generator(4)
+        )
         figures[sampler] = drawn.tolist()
-    figures["template"] = model.sample(
-        4, steps=8, template=torch.tensor([1, -1, -1]), generator=generator(5)
-    ).tolist()
+    figures["template"] = model.sample(4, steps=8, template=torch.tensor([1, -1, -1]), generator=generator(5)).tolist()
     score = with_network(PROCESSES[name](p), "score")
     figures["score head"] = score.loss(x_0, generator=generator(6)).tolist()
     return figures
@@ -138,7 +133,7 @@ def of_a_training(name, data):
     process = build(data.marginals().double() / data.marginals().double().sum(-1, keepdim=True))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = dmb.MLP(process.num_states, process.num_positions, width=16, blocks=1, dropout=0.0).double()
+        network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
     model = dmb.Bridge(process, network)
     settings = {"matrix_steps": 10, "batch_size": 16, "chains": 16, "chain_steps": 4, "evaluate_sequences": 32}
     steps = {"cycles": 2, "score_steps": 100, "evaluate_every": 100, "log_every": 50, "learning_rate": 1e-4}

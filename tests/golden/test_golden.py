@@ -28,7 +28,7 @@ def assert_equal_to_rounding(found, expected, where):
     elif isinstance(expected, list) and expected and isinstance(expected[0], list):
         assert found == expected, where  # tokens
     else:
-        assert found == pytest.approx(expected, **TOLERANCE), where
+        assert found == (None if expected is None else pytest.approx(expected, **TOLERANCE)), where
 
 
 @pytest.mark.parametrize("name", figures.PROCESSES)

@@ -26,6 +26,13 @@ def stirred(network, seed=0):
     return network.eval()
 
 
+@pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])
+def test_a_network_for_a_process_has_its_size(kind):
+    network = kind.for_process(dmb.UniformProcess(6, 5), width=16, blocks=1)
+    assert (network.num_positions, network.num_states) == (6, 5)
+    assert network(torch.zeros(1, 6, dtype=torch.long), torch.rand(1)).shape == (1, 6, 5)
+
+
 @every_network
 def test_an_untrained_network_gives_every_state_the_same_number(build):
     output = build()(torch.randint(5, (3, 6)), torch.rand(3))
@@ -75,9 +82,19 @@ def test_labels_are_hidden_in_training_at_the_given_rate(build):
 
 @every_network
 def test_a_label_out_of_range_or_unasked_for_is_refused(build):
-    x, t = torch.zeros(1, 6, dtype=torch.long), torch.rand(1)
-    with pytest.raises(ValueError, match=r"label must lie in \[0, 3\), or be -1 for none, got 3"):
-        build(num_classes=3)(x, t, torch.tensor([3]))
+    x, t, process = torch.zeros(1, 6, dtype=torch.long), torch.rand(1), dmb.UniformProcess(6, 5)
+    for options, wrong, message in [
+        ({"num_classes": 3}, 3, r"label must lie in \[0, 3\), or be -1 for none, got 3"),
+        ({"num_classes": 3}, -2, r"label must lie in \[0, 3\), or be -1 for none, got -2"),
+        ({}, 0, "label needs a network made with num_classes"),
+    ]:
+        bridge, label = dmb.Bridge(process, build(**options)), torch.tensor([wrong])
+        with pytest.raises(ValueError, match=message):
+            bridge.loss(x, label=label)
+        with pytest.raises(ValueError, match=message):
+            bridge.bound(x, label=label)
+        with pytest.raises(ValueError, match=message):
+            bridge.sample(label=label)
     with pytest.raises(ValueError, match="label needs a network made with num_classes"):
         build()(x, t, torch.tensor([0]))
 
@@ -108,14 +125,12 @@ def test_rotary_attention_sees_only_the_distance_of_positions():
 
 
 def test_sizes_run_from_half_a_million_to_the_papers():
-    def parameters(size):
+    def parameters(**options):
         with torch.device("meta"):
-            return sum(p.numel() for p in dmb.Transformer.of_size(size, 27, 256).parameters())
+            return sum(p.numel() for p in dmb.Transformer(27, 256, **options).parameters())
 
-    assert parameters("tiny") == pytest.approx(0.6e6, rel=0.1)
-    assert parameters("paper") == pytest.approx(92e6, rel=0.05)
-    with pytest.raises(ValueError, match="size must be one of tiny, small, paper, got 'huge'"):
-        dmb.Transformer.of_size("huge", 27, 256)
+    assert parameters() == pytest.approx(0.6e6, rel=0.1)
+    assert parameters(blocks=12, width=768, heads=12, conditioning=128) == pytest.approx(92e6, rel=0.05)
     with pytest.raises(ValueError, match="width must be a multiple of 2 · heads, got 10 with 4 heads"):
         dmb.Transformer(27, 8, width=10)
 

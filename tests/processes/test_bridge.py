@@ -14,7 +14,8 @@ def test_only_the_mask_clock_running_is_absorbing_diffusion():
     """Against the formulas of SEDD-absorb and MDLM: stay with 1 - t', else mask; loss weight 1/t' on masked tokens."""
     process = dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0)
     mask, n = 3, 4
-    assert process.mask_token == mask
+    assert process.names == 1
+    assert process.data_states.tolist() == [[True, True, True, False]]
     for t in (1e-6, 0.3, 1.0):
         masked = 0.999 * t
         expected = torch.eye(n).double() * (1 - masked)
@@ -24,15 +25,16 @@ def test_only_the_mask_clock_running_is_absorbing_diffusion():
         x_0, x_t = torch.tensor([[0, 1], [2, 2]]), torch.tensor([[mask, 1], [mask, mask]])
         logits = torch.randn(2, 2, n, generator=torch.Generator().manual_seed(0)).double()
         logits[..., mask] = -torch.inf  # data are never the mask
-        log_mean = torch.where((x_t == mask)[..., None], logits.log_softmax(-1), -torch.inf)
-        log_mean[0, 1, 1] = 0.0  # what is not masked is known
+        log_posterior = torch.where((x_t == mask)[..., None], logits.log_softmax(-1), -torch.inf)
+        log_posterior[0, 1, 1] = 0.0  # what is not masked is known
         # score of a masked token: p(x_0) (1 - t') / t'
-        score = process.log_score(log_mean, x_t, t).exp()
-        torch.testing.assert_close(score[1, :, :mask], log_mean[1, :, :mask].exp() * (1 - masked) / masked)
+        score = process.log_score(log_posterior, x_t, t).exp()
+        torch.testing.assert_close(score[1, :, :mask], log_posterior[1, :, :mask].exp() * (1 - masked) / masked)
         # negative cross-entropy weighted by α'/(1-α) = 0.999 / t' on masked tokens, nothing elsewhere
-        cross_entropy = -log_mean.gather(-1, x_0[..., None]).squeeze(-1)
+        cross_entropy = -log_posterior.gather(-1, x_0[..., None]).squeeze(-1)
         expected_loss = torch.where(x_t == mask, 0.999 / masked * cross_entropy, 0.0)
-        torch.testing.assert_close(process.mean_entropy(log_mean, x_t, x_0, t), expected_loss, rtol=1e-9, atol=1e-12)
+        loss = process.integrand_from_posterior(log_posterior, x_t, x_0, t)
+        torch.testing.assert_close(loss, expected_loss, rtol=1e-9, atol=1e-12)
 
 
 def test_only_the_top_clock_running_is_absorption_into_the_top_state():
@@ -57,7 +59,7 @@ def test_orders(order, first, second):
 def test_tied_positions_share_the_order_and_rates_of_the_pooled_marginals():
     process = dmb.BridgeProcess.from_marginals(MU, tied=True)
     assert process.rank.tolist() == [[0, 2, 1]]  # pooled marginals: 0.3, 0.4, 0.3
-    assert process.raw_alpha.shape == (1, 2)
+    assert process.clocks.log_rates.shape == (1, 2)
     assert process.alpha.shape == (2, 2)
 
 
@@ -106,6 +108,12 @@ def test_stages_after_the_first_have_half_of_what_is_left():
     assert process.alpha[0].tolist() == pytest.approx([0, 0, 400, 0, 0, 20, 0, 1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_stages_keep_the_precision_of_the_marginals(dtype):
+    process = dmb.BridgeProcess.from_marginals(MU.to(dtype), init="nested")
+    assert process.dtype == process.p_0.dtype == process.to_dense(0.3).dtype == dtype
+
+
 def test_stages_bring_their_own_order():
     with pytest.raises(ValueError, match="init='nested' brings its own order"):
         dmb.BridgeProcess.from_marginals(torch.tensor([[0.2, 0.8]]), init="nested", order="natural")
@@ -122,11 +130,19 @@ def test_a_clock_of_rate_zero_stays_off_under_any_optimiser():
     assert (process.alpha[:, -1] != 1).all()
 
 
-@pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
-def test_both_parametrisations_start_at_the_same_rates(parametrisation):
+@pytest.mark.parametrize("kind", [dmb.Steady, dmb.Varying])
+def test_a_process_starts_at_the_rates_that_it_is_given(kind):
     alpha = torch.tensor([[1e-6, 0.0, 1e-2, 30.0]], dtype=torch.float64)
-    process = dmb.BridgeProcess(alpha, torch.arange(5)[None], parametrisation=parametrisation)
+    process = dmb.BridgeProcess(dmb.Line(torch.arange(5)[None]), kind(alpha))
     torch.testing.assert_close(process.alpha.detach(), alpha, rtol=1e-12, atol=0)
+
+
+def test_speeds_multiply_all_clocks_of_their_position_and_start_at_one():
+    process = dmb.BridgeProcess.from_marginals(MU, tied=True, speeds=True, floor=0.3)
+    torch.testing.assert_close(process.alpha.detach(), torch.tensor([[0.3, 1.0]]).double().expand(2, -1))
+    with torch.no_grad():
+        process.clocks.log_speeds.copy_(torch.tensor([2.0, 0.5]).log())
+    torch.testing.assert_close(process.alpha.detach(), torch.tensor([[0.6, 2.0], [0.15, 0.5]]).double())
 
 
 @pytest.mark.parametrize("low", [1e-8, 1e-3, 1.0, 1e4])
@@ -134,15 +150,17 @@ def test_both_parametrisations_start_at_the_same_rates(parametrisation):
 def test_the_integrand_in_float32_equals_float64_at_extreme_rates_and_times(low, t):
     generator = torch.Generator().manual_seed(0)
     alpha = low * torch.rand(1, 26, generator=generator, dtype=torch.float64)
-    process = dmb.BridgeProcess(alpha, torch.randperm(27, generator=generator)[None], num_positions=64)
+    line = dmb.Line(torch.randperm(27, generator=generator)[None])
+    process = dmb.BridgeProcess(line, dmb.Steady(alpha), num_positions=64)
     x_0 = torch.randint(27, (64, 64), generator=generator)
     x_t = process.sample(x_0, t, generator=generator)
     logits = torch.randn(64, 64, 27, generator=generator, dtype=torch.float64)
 
     def integrands(process, logits):
         logits = logits.detach().requires_grad_()
-        log_mean = (logits + process.log_likelihood(x_t, t)).log_softmax(-1)
-        mean, score = process.mean_entropy(log_mean, x_t, x_0, t), process.score_entropy(logits, x_t, x_0, t)
+        log_posterior = (logits + process.log_likelihood(x_t, t)).log_softmax(-1)
+        mean = process.integrand_from_posterior(log_posterior, x_t, x_0, t)
+        score = process.integrand_from_score(logits, x_t, x_0, t)
         return [mean, score, *torch.autograd.grad(mean.sum(), logits)]
 
     exact = [value.detach() for value in integrands(process, logits)]
@@ -169,7 +187,7 @@ def test_each_row_has_its_own_time():
 
 
 def test_moving_a_process_to_another_dtype_moves_all_it_returns():
-    process = dmb.BridgeProcess.from_marginals(MU, schedule=dmb.Canonical(MU)).float()
+    process = dmb.BridgeProcess.from_marginals(MU, schedule=dmb.Canonical()).float()
     x = torch.tensor([[0, 1]])
     assert process.log_transition(x, 0.5).dtype == torch.float32
     assert process.evolve(MU, 0.5).dtype == torch.float32
@@ -190,7 +208,7 @@ def test_state_dict_restores_rates_and_order():
 def test_learning_the_matrix_on_the_prior_term_lowers_it():
     process = dmb.BridgeProcess.from_marginals(MU, init="uniform")
     with torch.no_grad():
-        process.raw_alpha.sub_(3)
+        process.clocks.log_rates.sub_(3)
     optimiser = torch.optim.Adam(process.parameters(), lr=0.1)
     values = []
     for _ in range(50):
@@ -206,7 +224,8 @@ def test_learning_the_matrix_on_the_prior_term_lowers_it():
 
 def in_canonical_time(slow):
     mu, rates = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64), torch.tensor([[slow, 1.0]], dtype=torch.float64)
-    return dmb.BridgeProcess(rates, torch.tensor([[0, 1, 2]]), schedule=dmb.Canonical(mu), marginals=mu)
+    line = dmb.Line(torch.tensor([[0, 1, 2]]))
+    return dmb.BridgeProcess(line, dmb.Steady(rates), schedule=dmb.Canonical(), marginals=mu)
 
 
 def load_into_a_copy(process):
@@ -218,27 +237,27 @@ def load_into_a_copy(process):
 
 
 def replace_parameter(process):
-    process.raw_alpha = in_canonical_time(0.001).raw_alpha
+    process.clocks.log_rates = in_canonical_time(0.001).clocks.log_rates
     return process
 
 
 def change_data(process):
-    process.raw_alpha.data.copy_(in_canonical_time(0.001).raw_alpha)
+    process.clocks.log_rates.data.copy_(in_canonical_time(0.001).clocks.log_rates)
     return process
 
 
 @pytest.mark.parametrize("change", [load_into_a_copy, replace_parameter, change_data])
 def test_canonical_time_is_solved_anew_when_rates_have_changed_in_whatever_way(change):
     process = in_canonical_time(2.0)
-    assert process.p_T.isfinite().all()  # and is remembered
+    assert process.p_T.isfinite().all()
     torch.testing.assert_close(change(process).p_T, in_canonical_time(0.001).p_T)
 
 
 def test_canonical_time_is_solved_anew_for_another_schedule_and_outside_of_inference_mode():
     process = in_canonical_time(0.5)
     before = process.p_T
-    process.schedule = dmb.Canonical(torch.tensor([[0.8, 0.1, 0.1]], dtype=torch.float64))
+    process.schedule = dmb.Canonical().bind(torch.tensor([[0.8, 0.1, 0.1]], dtype=torch.float64))
     with torch.inference_mode():
         assert not torch.allclose(process.p_T, before)
     process.p_T[0, 0].backward()
-    assert process.raw_alpha.grad.abs().max() > 0
+    assert process.clocks.log_rates.grad.abs().max() > 0

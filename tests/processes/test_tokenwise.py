@@ -7,7 +7,7 @@ from torch.nn.functional import pad
 
 import dmb
 from dmb import theory
-from dmb.processes.profiles import delayed
+from dmb.clocks import delayed
 
 import oracles
 from contracts.cases import RAGGED, marginals, tokenwise
@@ -18,7 +18,7 @@ X_0, X_T = torch.tensor([[0, 1], [2, 2], [1, 0]]), torch.tensor([[MASK, 1], [2, 
 
 
 def canonical(**options):
-    return tokenwise(n=3, schedule=dmb.Canonical(pad(MU, (0, 1))), **options)
+    return tokenwise(n=3, schedule=dmb.Canonical(), **options)
 
 
 @pytest.mark.parametrize("u", [1e-40, 1e-12, 0.1, 1.0, 40.0, 60.0])
@@ -39,10 +39,11 @@ def test_at_time_zero_a_small_exponent_is_infinitely_fast_and_a_large_one_stands
 
 @pytest.mark.parametrize("in_canonical_time", [False, True], ids=["plain", "canonical"])
 def test_with_all_exponents_one_it_is_masked_diffusion(in_canonical_time):
-    schedule = dmb.Canonical(pad(MU, (0, 1))) if in_canonical_time else dmb.LogLinear()
+    schedule = dmb.Canonical() if in_canonical_time else dmb.LogLinear()
     process = dmb.TokenwiseMasking.from_marginals(MU, schedule=schedule)
     masked = dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0, schedule=schedule)
-    assert process.mask_token == masked.mask_token == MASK
+    assert process.mask_token == masked.num_states - 1 == MASK
+    assert process.names == masked.names == 1
     logits = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0)).double()
     for t in (1e-9, 0.3, 1.0):
         for one, other in [
@@ -50,8 +51,8 @@ def test_with_all_exponents_one_it_is_masked_diffusion(in_canonical_time):
             (process.to_dense(1.0, start=t), masked.to_dense(1.0, start=t)),
             (process.log_likelihood(X_T, t), masked.log_likelihood(X_T, t)),
             (process.rates_into(X_T, t), masked.rates_into(X_T, t)),
-            (process.score_entropy(logits, X_T, X_0, t), masked.score_entropy(logits, X_T, X_0, t)),
-            (process.posterior_entropy(logits, X_T, X_0, t), masked.posterior_entropy(logits, X_T, X_0, t)),
+            (process.integrand_from_score(logits, X_T, X_0, t), masked.integrand_from_score(logits, X_T, X_0, t)),
+            (process.integrand_from_logits(logits, X_T, X_0, t), masked.integrand_from_logits(logits, X_T, X_0, t)),
         ]:
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
     p_T = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64)
@@ -149,7 +150,7 @@ def test_the_gradient_of_the_exponents_equals_finite_differences():
     t = torch.tensor([1e-3, 0.3, 1.0], dtype=torch.float64)
 
     def loss():
-        return process.posterior_entropy(logits, X_T, X_0, t).sum() + process.prior_kl_table(process.p_T).sum()
+        return process.integrand_from_logits(logits, X_T, X_0, t).sum() + process.prior_kl_table(process.p_T).sum()
 
     loss().backward()
     gradient, raw = process.log_exponents.grad, process.log_exponents.data

@@ -23,15 +23,16 @@ def stirred(process):
     return process
 
 
-def canonical(mask=False):
-    return dmb.Canonical(torch.nn.functional.pad(theory.position_marginals(MU), (0, int(mask))))
+def canonical(**options):
+    return lambda marginals: dmb.BridgeProcess.from_marginals(marginals, schedule=dmb.Canonical(), **options)
 
 
 PROCESSES = {
-    "bridge": lambda m: dmb.BridgeProcess.from_marginals(m, init="uniform", schedule=canonical()),
-    "bridge with mask": lambda m: dmb.BridgeProcess.from_marginals(m, floor=0.3, mask=True, schedule=canonical(True)),
-    "varying bridge": lambda m: dmb.VaryingBridgeProcess.from_marginals(m, init="uniform", schedule=canonical()),
-    "tokenwise": lambda m: dmb.TokenwiseMasking.from_marginals(m, schedule=canonical(True)),
+    "bridge": canonical(init="uniform"),
+    "bridge with mask": canonical(floor=0.3, mask=True),
+    "bridge tied, with speeds": canonical(init="uniform", tied=True, speeds=True),
+    "varying bridge": canonical(init="uniform", clocks=dmb.Varying),
+    "tokenwise": lambda marginals: dmb.TokenwiseMasking.from_marginals(marginals, schedule=dmb.Canonical()),
 }
 every_process = pytest.mark.parametrize("name", PROCESSES)
 
@@ -79,27 +80,72 @@ def gradient(process, loss):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(process.parameters()))])
 
 
-@every_process
-def test_the_gradient_in_the_rates_is_unbiased(name):
-    """Its mean over all that may be drawn, each with its chance, is the gradient of the mean."""
-    bridge = bridge_for(name)
-    process, t = bridge.process, 0.4
-    noisy = torch.cartesian_prod(*[torch.arange(process.num_states)] * 2)
-    x_0 = torch.tensor([[0, 1]]).expand(len(noisy), -1)
-    exact = gradient(process, expected(bridge, x_0, noisy, t).sum())
-
-    possible = process.log_prob(noisy, x_0, t).sum(-1) > -torch.inf
-    x_0, x_t, times = x_0[possible], noisy[possible], torch.full((int(possible.sum()),), t, dtype=torch.float64)
-    value, log_prob = bridge.integrand(x_t, x_0, t), process.log_prob(x_t, x_0, t)
-    baseline = CostBaseline()
-    features = baseline.features(process, x_0, x_t, times)
-    baseline.update(baseline.sums(features, times, value))
-    guess = baseline.predict(features, times)
-    assert guess.abs().max() > 0.1 * value.abs().max()  # there is something to be taken away
-    chance = log_prob.detach().sum(-1).exp()
+def all_draws(bridge, x_0, t, monkeypatch):
+    """Give the loss all noisy tokens that may be drawn in place of some: each a row that weighs its chance."""
+    process = bridge.process
+    x_t = torch.cartesian_prod(*[torch.arange(process.num_states)] * 2)
+    x_0 = x_0.expand(len(x_t), -1)
+    log_prob = process.log_prob(x_t, x_0, t).detach().sum(-1)
+    possible = log_prob > -torch.inf
+    x_0, x_t, chance = x_0[possible], x_t[possible], log_prob[possible].exp()
     assert chance.sum().item() == pytest.approx(1)
-    estimate = gradient(process, (chance * losses.follow_draws(value, log_prob, guess)).sum())
-    torch.testing.assert_close(estimate, exact, rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(losses, "noisy_copies", lambda *_, **__: (x_t, process.clock(t, len(x_t)), chance))
+    return x_0, x_t, chance
+
+
+def learnt_baseline(bridge, x_0, x_t, t):
+    """One that has learnt from these very draws, and so has something to be taken away."""
+    baseline, value, times = CostBaseline(), bridge.integrand(x_t, x_0, t), torch.full((len(x_t),), t).double()
+    assert (baseline.expected(bridge.process, x_0, x_t, times, value) == 0).all()  # nothing learnt yet, only noted
+    baseline.learn()
+    guess = baseline.expected(bridge.process, x_0, x_t, times, value)
+    assert guess.abs().max() > 0.1 * value.abs().max()
+    return baseline
+
+
+@pytest.mark.parametrize("compares", [False, True], ids=["plain", "baseline"])
+@every_process
+def test_the_gradient_in_the_rates_is_unbiased(name, compares, monkeypatch):
+    """Its mean over all that may be drawn, each with its chance, is the gradient of the mean."""
+    bridge, t = bridge_for(name), 0.4
+    process = bridge.process
+    noisy = torch.cartesian_prod(*[torch.arange(process.num_states)] * 2)
+    exact = gradient(process, expected(bridge, torch.tensor([[0, 1]]).expand(len(noisy), -1), noisy, t).sum())
+    x_0, x_t, chance = all_draws(bridge, torch.tensor([[0, 1]]), t, monkeypatch)
+    baseline = learnt_baseline(bridge, x_0, x_t, t) if compares else None
+    loss = bridge.loss(x_0, learn_rates=True, baseline=baseline)
+    torch.testing.assert_close(loss, chance * bridge.integrand(x_t, x_0, t).sum(-1))
+    torch.testing.assert_close(gradient(process, loss.sum()), exact, rtol=1e-9, atol=1e-12)
+
+
+@every_process
+def test_a_baseline_takes_noise_out_of_the_gradient(name, monkeypatch):
+    bridge, t = bridge_for(name), 0.4
+    x_0, x_t, chance = all_draws(bridge, torch.tensor([[0, 1]]), t, monkeypatch)
+    spread = []
+    for baseline in (None, learnt_baseline(bridge, x_0, x_t, t)):
+        loss = bridge.loss(x_0, learn_rates=True, baseline=baseline) / chance
+        parameters = list(bridge.process.parameters())
+        each = [torch.autograd.grad(row, parameters, retain_graph=True) for row in loss]
+        each = torch.stack([torch.cat([part.flatten() for part in parts]) for parts in each])
+        mean = (chance[:, None] * each).sum(0)
+        spread.append((chance[:, None] * (each - mean).square()).sum())
+    assert spread[1] < spread[0]
+
+
+def test_what_is_given_is_not_drawn_and_teaches_the_rates_nothing(monkeypatch):
+    bridge, t = bridge_for("bridge"), 0.4
+    x_0, x_t, _ = all_draws(bridge, torch.tensor([[0, 1]]), t, monkeypatch)
+    clean = x_t[:, 0] == x_0[:, 0]
+    x_0, x_t = x_0[clean], x_t[clean]
+    given = torch.tensor([[True, False]]).expand(len(x_t), -1)
+    chance = bridge.process.log_prob(x_t, x_0, t)[:, 1].exp()
+    exact = gradient(bridge.process, (chance * bridge.integrand(x_t, x_0, t, given=given)[:, 1]).sum())
+    draws = (x_t, bridge.process.clock(t, len(x_t)), chance.detach())
+    monkeypatch.setattr(losses, "noisy_copies", lambda *_, **__: draws)
+    for baseline in (None, learnt_baseline(bridge, x_0, x_t, t)):
+        loss = bridge.loss(x_0, given=given, learn_rates=True, baseline=baseline)
+        torch.testing.assert_close(gradient(bridge.process, loss.sum()), exact, rtol=1e-9, atol=1e-12)
 
 
 @every_process
@@ -145,7 +191,7 @@ def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, 
     assert any(not torch.equal(a, b) for a, b in zip(before, bridge.process.parameters(), strict=True))
 
 
-# with tokenwise masking there is next to nothing to gain here: its exact gradient is ten times smaller
+# with tokenwise masking there is next to nothing to gain here: its exact gradient is ten times smaller; nor with speeds
 @pytest.mark.parametrize("name", ["bridge", "bridge with mask", "varying bridge"])
 def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(name, tmp_path):
     data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
@@ -180,7 +226,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rates(objective, tmp_path):
 
     for attempt in range(4):
         list(dmb.train(broken, data, folder=tmp_path / "broken", resume=attempt > 0, stop=stop, **options))
-    assert torch.equal(straight.process.raw_alpha, broken.process.raw_alpha)
+    assert torch.equal(straight.process.clocks.log_rates, broken.process.clocks.log_rates)
     assert all(map(torch.equal, straight.network.state_dict().values(), broken.network.state_dict().values()))
 
 
@@ -209,7 +255,7 @@ def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
     uniform = dmb.Bridge(dmb.UniformProcess(2, 3), network)
     with pytest.raises(ValueError, match="UniformProcess has no rates to learn"):
         dmb.train(uniform, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
-    alone = dmb.BridgeProcess.from_marginals(marginals, floor=0.0, tied=True, schedule=canonical())
+    alone = canonical(floor=0.0, tied=True)(marginals)
     with pytest.raises(ValueError, match="one clock alone has nothing to learn"):
         dmb.train(dmb.Bridge(alone, network), data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
     loglinear = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), network)
@@ -226,24 +272,18 @@ def test_the_prior_part_alone_is_refused_as_a_teacher_in_canonical_time(tmp_path
     assert bridge.process.alpha.equal(rates)
 
 
-@pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
-def test_normalising_leaves_what_happens_at_each_time_as_it_is(parametrisation):
-    marginals = theory.position_marginals(MU)
-    process = stirred(dmb.BridgeProcess.from_marginals(
-        marginals, init="uniform", schedule=canonical(), parametrisation=parametrisation
-    ))  # fmt: skip
+@pytest.mark.parametrize("options", [{}, {"tied": True, "speeds": True}], ids=["plain", "with speeds"])
+def test_normalising_leaves_what_happens_at_each_time_as_it_is(options):
+    process = stirred(canonical(init="uniform", **options)(theory.position_marginals(MU)))
     before = process.to_dense(0.3).detach()
     process.normalise()
     assert process.alpha.sum(-1).mean().item() == pytest.approx(1)
     torch.testing.assert_close(process.to_dense(0.3).detach(), before)
 
 
-@pytest.mark.parametrize("parametrisation", ["exp", "softplus"])
-def test_a_clock_that_has_slowed_down_to_nothing_is_not_wound_up_again(parametrisation):
-    process = dmb.BridgeProcess.from_marginals(
-        theory.position_marginals(MU).float(), init="uniform", schedule=canonical(), parametrisation=parametrisation
-    )
+def test_a_clock_that_has_slowed_down_to_nothing_is_not_wound_up_again():
+    process = canonical(init="uniform")(theory.position_marginals(MU).float())
     with torch.no_grad():
-        process.raw_alpha[:, 0] = -110.0
+        process.clocks.log_rates[:, 0] = -110.0
     process.normalise()
     assert (process.alpha[:, 0] == 0).all()

@@ -184,11 +184,11 @@ def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
 
 def test_score_learning_leaves_the_rates_alone(data):
     learner = Learner(make(data), TrainingSettings(score_steps=3, batch_size=8), engine(accelerator="cpu"))
-    before = learner.process.raw_alpha.clone()
+    before = learner.process.clocks.log_rates.clone()
     steps = list(score_phase(learner, data.train))
     assert len(steps) == learner.progress.step == 3
-    assert torch.equal(learner.process.raw_alpha, before)
-    assert learner.process.raw_alpha.grad is None
+    assert torch.equal(learner.process.clocks.log_rates, before)
+    assert learner.process.clocks.log_rates.grad is None
 
 
 @pytest.mark.usefixtures("no_type_checks")
@@ -331,12 +331,14 @@ def test_a_loss_that_is_not_finite_stops_and_leaves_the_last_good_checkpoint(tmp
         if report.phase == "validation":
             break
 
-    def poisoned(self, *args):
+    def poisoned(self, *args, **options):
         return math.nan * self.output.weight.sum().expand(16, 3, 4)
 
     monkeypatch.setattr(dmb.MLP, "forward", poisoned)
     good = Checkpoints(tmp_path / "checkpoints")
-    with pytest.raises(FloatingPointError, match=r"not finite at step 5 \(cycle 0, Score-learning\).*16 of 16.*t = "):
+    with pytest.raises(
+        FloatingPointError, match=r"not finite at step 5 \(cycle 0, Score-learning\).*for 16 of 16 sequences: "
+    ):
         list(reports)
     assert good.steps() == [5]
     assert all(t.isfinite().all() for t in good.newest().tensors.values() if t.is_floating_point())
@@ -427,7 +429,7 @@ def test_labels_reach_the_network(data):
     network = dmb.MLP(17, 64, width=8, blocks=1, num_classes=10)
     seen = []
     learner = Learner(dmb.Bridge(process, network), TrainingSettings(batch_size=4), engine(accelerator="cpu"))
-    learner.network.register_forward_pre_hook(lambda _, args: seen.append(args[2]))
+    learner.network.register_forward_pre_hook(lambda _, args, options: seen.append(options["label"]), with_kwargs=True)
     next(score_phase(learner, labelled.train))
     batch: Batch = labelled.train.batch(4, step=0, seed=0)
     assert torch.equal(seen[0], batch.label)

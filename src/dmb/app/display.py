@@ -17,7 +17,7 @@ from dmb.training import AnyReport, Fact
 
 
 class Display:
-    """A live picture of a run in a terminal; elsewhere (a file, a pipe) one line a report.
+    """A live picture of a run in a terminal; elsewhere (a file, a pipe) one line per report.
 
     Args:
         console: where to.

@@ -3,7 +3,7 @@
 run.json            version, recipe with every setting, how tokens become data again
 config.json         the model's description      \\ written by `Bridge.write` or `VQVAE.write`:
 model.safetensors   its weights, best so far      / load them with their `from_pretrained(folder)`
-metrics.jsonl       one report a line; the same in TensorBoard's format under tensorboard/
+metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
 vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes images of them
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
@@ -39,7 +39,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1
+FORMAT = 2
 EXAMPLES = 64
 VQVAE_COPY = "vqvae"
 
@@ -106,7 +106,8 @@ class Run:
             raise ValueError(f"{file} does not describe a run: {error}") from error
         if found != FORMAT:
             raise ValueError(
-                f"{path} is a run of format {found} (dmb {config.get('version')}); dmb {__version__} reads {FORMAT}"
+                f"{path} is a run of format {found} (dmb {config.get('version')}), and this version of dmb, "
+                f"{__version__}, reads format {FORMAT} only: train it again"
             )
         try:
             about = {name: config[name] for name in ("version", "created", "unigram_bits")}
@@ -230,7 +231,7 @@ class Run:
         return improved[-1] if improved else {}
 
     def add_evaluation(self, result: Likelihood | Reconstruction | CodecQuality, step: int | None = None) -> None:
-        """Remember a result, and the step of the model that it belongs to: that of the best one, unless given."""
+        """Remember a result, and the step of the model that it belongs to (default: that of the best one)."""
         with written_whole(self.path / "evaluation.json") as part:
             results = self.evaluations()
             place = results.setdefault("images", {}) if isinstance(result, CodecQuality) else results

@@ -13,7 +13,7 @@ from dmb.app.recipes import AnyRecipe, settings_of
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.data import DataSet
-from dmb.training.engine import engine, leave
+from dmb.training.engine import engine, exit_now
 
 
 def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **options: Any) -> int:
@@ -71,7 +71,7 @@ def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **
         _say(console, f"stopped at a checkpoint; go on with: {again}")
     code = 128 + number if number else 0
     if fabric.world_size > 1:
-        leave(code)
+        exit_now(code)
     return code
 
 

@@ -84,9 +84,9 @@ class DataSet:
         return self._marginals(pseudo_count).float().expand(self.num_positions, -1)
 
     def unigram_bits(self, split: Split, marginals: Float[Tensor, "d n"] | None = None) -> float:
-        """Cross-entropy in bits a token of `split` under the marginals: the baseline that every model must beat.
+        """Cross-entropy in bits per token of `split` under the marginals: the baseline that every model must beat.
 
-        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted. `μ` is `marginals()`, unless given.
+        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted. `μ` is `marginals()` by default.
         """
         if split.num_states != self.num_states:
             raise ValueError(f"split must have {self.num_states} states, got {split.num_states}")

@@ -36,9 +36,9 @@ def load(
 
     Args:
         source: a name, or a path. A string that is a name means the data set; `./digits` or a `Path` mean the file.
-        length: tokens of a sequence of text; the data set's own default, unless given. Other data have but one.
+        length: tokens of a sequence of text; default: the data set's own. Other data have but one.
         encoding: of a text file; see `text`.
-        levels: a channel of an image has; 256, unless given.
+        levels: how many levels a channel of an image has; default: 256.
         codec: a model's codec, to read other data in its tokens.
 
     >>> load("digits").name

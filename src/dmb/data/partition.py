@@ -18,7 +18,7 @@ def split_rows(tokens: np.ndarray, num_states: int, labels: np.ndarray | None = 
 def tenths(count: int) -> list[np.ndarray]:
     """The rows to train on, to validate with and to test on: 80 / 10 / 10."""
     if count < 3:
-        raise ValueError(f"data must have at least 3 rows, one a split, got {count}")
+        raise ValueError(f"data must have at least 3 rows, one per split, got {count}")
     tenth = max(1, round(count / 10))
     return set_apart(count, tenth, tenth)
 

@@ -14,7 +14,7 @@ class Pixels(Rows):
         images: `[N, h, w, c]`, often a memory-mapped file.
         levels: of a channel; see `Picture`.
         labels: class labels `[N]`, if any.
-        rows: which images belong to this split, in order; all of them, unless given.
+        rows: which images belong to this split, in order. Default: all of them.
 
     >>> Pixels(np.array([[[[0, 127, 255]]]], dtype=np.uint8), levels=4)[:]
     tensor([[0, 1, 3]])

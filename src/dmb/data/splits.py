@@ -69,6 +69,20 @@ class Split(ABC):
             self._counts = torch.from_numpy(total).view(-1, self.num_states)
         return self._counts.clone()
 
+    def bigrams(self, most: int = 1 << 22) -> Int[Tensor, "n n"]:
+        """How often state `y` comes right after state `x`, `[x, y]`, in as many sequences as hold `most` tokens.
+
+        These sequences are spread evenly over the split.
+
+        >>> Rows(np.array([[0, 1, 0], [1, 0, 1]], dtype=np.uint8), num_states=2).bigrams()
+        tensor([[0, 2],
+                [2, 0]])
+        """
+        tokens = self[self.spread(max(1, most // self.num_positions))]
+        pairs = tokens[:, :-1] * self.num_states + tokens[:, 1:]
+        counts = torch.bincount(pairs.flatten(), minlength=self.num_states**2)
+        return counts.view(self.num_states, self.num_states)
+
     @abstractmethod
     def _read(self, rows: np.ndarray) -> np.ndarray:
         """The sequences `[b, d]` of these indexes, of any integer type."""
@@ -105,7 +119,7 @@ class Split(ABC):
 
 
 class Rows(Split):
-    """Sequences of a fixed length, one a row.
+    """Sequences of a fixed length, one per row.
 
     Training goes through the data in epochs without replacement: epoch `e` is a permutation that is a function of
     `(seed, e)`, and a batch may straddle epochs.
@@ -114,7 +128,7 @@ class Rows(Split):
         tokens: integers `[N, …]`; the axes after the first are flattened into positions as rows are read.
         num_states: all tokens lie in `[0, num_states)`.
         labels: class labels `[N]`, if any.
-        rows: which rows of `tokens` belong to this split, in order; all of them, unless given.
+        rows: which rows of `tokens` belong to this split, in order. Default: all of them.
 
     >>> split = Rows(np.array([[0, 1], [2, 0], [1, 1]], dtype=np.uint8), num_states=3)
     >>> split[1:]

@@ -1,4 +1,4 @@
-"""Networks: noisy tokens and a time in, one number a state out."""
+"""Networks: noisy tokens and a time in, one number per state out."""
 
 from dmb.networks.base import Network as Network
 from dmb.networks.mlp import MLP as MLP

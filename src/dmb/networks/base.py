@@ -1,6 +1,7 @@
 """What every network takes and gives."""
 
 from abc import ABC, abstractmethod
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,14 +9,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.configurable import Configurable
+from dmb.processes.base import ForwardProcess
+
+N = TypeVar("N", bound="Network")
 
 
 class Network(nn.Module, Configurable, ABC):
-    """Reads noisy tokens and gives one number a state at every position; a head says what the numbers mean."""
+    """Reads noisy tokens and gives one number per state at every position; a head says what the numbers mean."""
 
     num_positions: int
     num_states: int
     num_classes: int = 0
+
+    @classmethod
+    def for_process(cls: type[N], process: ForwardProcess, **options: Any) -> N:
+        """A network of the size of `process`; options as for the constructor."""
+        return cls(process.num_states, process.num_positions, **options)
 
     @abstractmethod
     def forward(
@@ -74,9 +83,6 @@ class LabelEmbedding(nn.Module):
         device = self.table.weight.device
         if label is None:
             label = torch.full((batch,), -1, device=device)
-        if label.min() < -1 or label.max() >= self.num_classes:
-            worst = label[(label < -1) | (label >= self.num_classes)][0].item()
-            raise ValueError(f"label must lie in [0, {self.num_classes}), or be -1 for none, got {worst}")
         if self.training and self.dropout > 0:
             label = torch.where(torch.rand(batch, device=device) < self.dropout, -1, label)
         return self.table(label % (self.num_classes + 1))  # -1 is the last row

@@ -21,7 +21,7 @@ class Tabular(Network):
     `log p_t(x_t with y at i) - log p_t(x_t)`.
 
     Args:
-        mu: the distribution over all sequences, one axis of length `n` a position.
+        mu: the distribution over all sequences, one axis of length `n` per position.
         process: the process that makes the noise; shared, not copied.
         output: `mean` or `score`.
     """

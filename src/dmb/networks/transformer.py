@@ -7,14 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb import checks
 from dmb.networks.base import Conditioning, Network
-
-SIZES = {
-    "tiny": {"blocks": 4, "width": 96, "heads": 4, "conditioning": 64},
-    "small": {"blocks": 6, "width": 256, "heads": 8, "conditioning": 128},
-    "paper": {"blocks": 12, "width": 768, "heads": 12, "conditioning": 128},
-}
 
 
 class Transformer(Network):
@@ -36,7 +29,7 @@ class Transformer(Network):
             are from each other, but not where they are: of tokens that are all alike, as masks are, it makes the same
             everywhere. That is right for windows of text, and wrong for images, whose top is not their bottom.
 
-    >>> network = Transformer.of_size("tiny", num_states=27, num_positions=64)
+    >>> network = Transformer(num_states=27, num_positions=64)
     >>> sum(p.numel() for p in network.parameters())
     620155
     """
@@ -73,12 +66,6 @@ class Transformer(Network):
         self.output = _zeroed(nn.Linear(width, num_states))
         self.register_buffer("rotary", _rotary_angles(num_positions, width // heads), persistent=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
-
-    @classmethod
-    def of_size(cls, size: str, num_states: int, num_positions: int, **options: Any) -> "Transformer":
-        """A transformer of a named size: `tiny` (0.6 M parameters), `small` (6 M), `paper` (SEDD's, 90 M)."""
-        checks.choice("size", size, tuple(SIZES))
-        return cls(num_states, num_positions, **{**SIZES[size], **options})
 
     def config(self) -> dict[str, Any]:
         return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}

@@ -5,4 +5,3 @@ from dmb.processes.bridge import BridgeProcess as BridgeProcess
 from dmb.processes.dense import DenseProcess as DenseProcess
 from dmb.processes.tokenwise import TokenwiseMasking as TokenwiseMasking
 from dmb.processes.uniform import UniformProcess as UniformProcess
-from dmb.processes.varying import VaryingBridgeProcess as VaryingBridgeProcess

@@ -1,6 +1,7 @@
 """Any rate matrix, by matrix exponential: the oracle for tests, and good enough for small studies."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,17 +10,17 @@ from torch import Tensor, nn
 
 from dmb import numerics
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time, steady_exits
-from dmb.schedules import Exits, LogLinear, Schedule
+from dmb.processes.base import ForwardProcess, Time, When
+from dmb.schedules import Clock, Exits, LogLinear, Schedule, steady_exits
 
 
 class DenseProcess(ForwardProcess):
-    r"""`p_{t|0} = exp(σ̄(t) Q)` for an arbitrary `Q`, in O(n³) time and O(n²) memory a row of the batch.
+    r"""`p_{t|0} = exp(σ̄(t) Q)` for an arbitrary `Q`, in O(n³) time and O(n²) memory per row of the batch.
 
     Args:
         Q: rate matrices `[d, n, n]`, or `[1, n, n]` for one that all positions share. Rows sum to 0.
         num_positions: `d`; needed only when `Q` has one matrix.
-        schedule: `LogLinear()` unless given.
+        schedule: default: `LogLinear()`.
         legal: see `ForwardProcess`.
         marginals: see `ForwardProcess`.
 
@@ -62,77 +63,74 @@ class DenseProcess(ForwardProcess):
         return steady_exits(-self.Q.diagonal(dim1=1, dim2=2), elapsed)
 
     def sample(
-        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+        self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         return numerics.categorical(self.log_transition(x_0, t, start=start).detach().exp(), generator=generator)
 
-    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_0 = self.tokens("x_0", x_0)
-        return numerics.log_or_off(self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0])
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        clock, x_0 = self.enter(t, start, x_0=x_0)
+        return numerics.log_or_off(self._transition(clock)[self._rows(x_0), self._positions, x_0])
 
-    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_t = self.tokens("x_t", x_t)
-        column = self._transition(t, start, len(x_t)).mT[self._rows(x_t), self._positions, x_t]
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, start, x_t=x_t)
+        column = self._transition(clock).mT[self._rows(x_t), self._positions, x_t]
         return torch.where(self.legal, numerics.log_or_off(column), -torch.inf)
 
     def log_prob(
-        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None
     ) -> Float[Tensor, "b d"]:
-        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
-        return numerics.log_or_off(self._transition(t, start, len(x_0))[self._rows(x_0), self._positions, x_0, x_t])
+        clock, x_t, x_0 = self.enter(t, start, x_t=x_t, x_0=x_0)
+        return numerics.log_or_off(self._transition(clock)[self._rows(x_0), self._positions, x_0, x_t])
 
-    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
+    def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
         p_0 = self.marginals("p_0", p_0)
-        return (p_0[:, None] @ self._transition(t, 0.0, 1)[0]).squeeze(1)
+        return (p_0[:, None] @ self._transition(self.clock(t, 1))[0]).squeeze(1)
 
-    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        x_t = self.tokens("x_t", x_t)
-        sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, x_t=x_t)
+        sigma = clock.sigma.to(self.dtype)
         columns = self.Q.mT.expand(self.num_positions, -1, -1)[self._positions, x_t]
         here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
         return sigma[:, None, None] * columns.masked_fill(here, 0.0)
 
-    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        log_weight = log_mean - self.log_likelihood(x_t, t)
+    def log_score(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: When
+    ) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, x_t=x_t)
+        log_weight = log_posterior - self.log_likelihood(x_t, clock)
         # a source that cannot lead to x_t has no weight, whatever the posterior says
         log_weight = torch.where(log_weight.isnan() | (log_weight == torch.inf), -torch.inf, log_weight)
-        log_kernel = numerics.log_or_off(self._transition(t, 0.0, len(x_t)))
+        log_kernel = numerics.log_or_off(self._transition(clock))
         log_score = (log_weight[..., None] + log_kernel).logsumexp(-2)
-        return torch.where(self.rates_into(x_t, t) > 0, log_score, -torch.inf)
+        return torch.where(self.rates_into(x_t, clock) > 0, log_score, -torch.inf)
 
-    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
-        elapsed, row = self._elapsed(t, start, len(p_t)).unique(return_inverse=True)
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        elapsed, row = self.clock(t, len(p_t), start).elapsed.to(self.dtype).unique(return_inverse=True)
         inverse = torch.linalg.matrix_exp(-elapsed[:, None, None, None] * self.Q)[row]
         return (p_t[..., None, :] @ inverse).squeeze(-2)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         p_T = torch.where(self.legal, self.marginals("p_T", p_T), 1.0)
-        log_kernel = numerics.log_or_off(self._transition(1.0, 0.0, 1)[0])
+        log_kernel = numerics.log_or_off(self._transition(self.clock(t, 1))[0])
         return torch.where(self.legal, numerics.times_log_ratio(log_kernel, p_T.log()[:, None]).sum(-1), 0.0)
 
     def config(self) -> dict[str, Any]:
-        return {
-            "num_positions": self.num_positions,
-            "num_states": self.num_states,
-            "rows": {name: len(getattr(self, name)) for name in ("Q", "legal", "p_0")},
-            "schedule": self.schedule.to_config(),
-        }
+        return {"num_positions": self.num_positions, "schedule": self.schedule.to_config()}
 
     @classmethod
-    def build(cls, num_states: int, rows: dict[str, int], schedule: dict[str, Any], **config: Any) -> "DenseProcess":
-        return cls(
-            torch.zeros(rows["Q"], num_states, num_states),
-            legal=torch.ones(rows["legal"], num_states, dtype=torch.bool),
-            marginals=torch.full((rows["p_0"], num_states), 1 / num_states),
-            schedule=Configurable.from_config(schedule),
-            **config,
-        )
+    def build(cls, tensors: Mapping[str, Tensor], schedule: Any, **config: Any) -> "DenseProcess":
+        schedule = Configurable.from_config(schedule)
+        return cls(tensors["Q"], schedule=schedule, legal=tensors["legal"], marginals=tensors["p_0"], **config)
+
+    @property
+    def _positions(self) -> Int[Tensor, " d"]:
+        return torch.arange(self.num_positions, device=self.device)
 
     def _rows(self, x: Int[Tensor, "b d"]) -> Int[Tensor, "b 1"]:
         return torch.arange(len(x), device=x.device)[:, None]
 
-    def _transition(self, t: Time, start: Time, batch: int) -> Float[Tensor, "b d n n"]:
-        elapsed, row = self._elapsed(t, start, batch).unique(return_inverse=True)  # one exponential a time, not a row
+    def _transition(self, clock: Clock) -> Float[Tensor, "b d n n"]:
+        elapsed, row = clock.elapsed.to(self.dtype).unique(return_inverse=True)  # one exponential per time, not per row
         kernel = rate_exponential(elapsed[:, None, None, None] * self.Q)
         return kernel.expand(-1, self.num_positions, -1, -1)[row]
 
@@ -153,7 +151,7 @@ def rate_exponential(Q: Float[Tensor, "*s n n"]) -> Float[Tensor, "*s n n"]:
     shift = -scaled.detach().diagonal(dim1=-2, dim2=-1).amin(-1)[..., None, None]
     positive = scaled + shift * identity
     term = total = identity.expand_as(Q)
-    for order in range(1, 25):  # entries of `positive` sum to at most 1 a row: 1/25! is below rounding
+    for order in range(1, 25):  # entries of `positive` sum to at most 1 per row: 1/25! is below rounding
         term = term @ positive / order
         total = total + term
     total = total * torch.exp(-shift)

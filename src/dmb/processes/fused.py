@@ -1,8 +1,8 @@
-"""The bridge's integrand and its gradient in one pass over the logits, for when the rates are constants.
+"""The integrand on a line and its gradient in one pass over the logits, for when the rates are constants.
 
-The closed form of `BridgeProcess.mean_entropy` builds a dozen `[b, d, n]` tensors for autograd. With the rates fixed
-(Score-learning), value and gradient can be computed together, a few rows at a time, so that all intermediates stay in
-cache and only the gradient itself is kept.
+The closed form of `BridgeProcess.integrand_from_posterior` builds a dozen `[b, d, n]` tensors for autograd. With the
+rates fixed (Score-learning), value and gradient can be computed together, a few rows at a time, so that all
+intermediates stay in the cache of a CPU and only the gradient itself is kept.
 """
 
 from typing import Any, NamedTuple
@@ -11,18 +11,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dmb.hierarchies import Line
+from dmb.processes.span import Span, log_chances
+
 _CHUNK = 1 << 19
 """Logits worked on at a time: small enough for the cache, large enough to hide the cost of a call."""
-
-_CHUNK_OF_ACCELERATOR = 1 << 26
-"""There launches cost more than memory."""
 
 _RANGE = 60.0
 """Exponents further below 0 than this are left to the closed form in log space: float32 ends at 87."""
 
 
 class Rows(NamedTuple):
-    """What each row of logits, one a position, needs to know of the process."""
+    """What each row of logits, one per position, needs to know of the process."""
 
     log_c: Float[Tensor, "r n"]
     log_d: Float[Tensor, "r n"]
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     lowest: Int[Tensor, " p"]
     """The lowest rank that its position has."""
     highest: int
-    """The highest rank that data can have: the mask is never data."""
+    """The highest rank that data can have: names have the top ranks."""
     now: Int[Tensor, " p"]
     source: Int[Tensor, " p"]
     log_hazard: Float[Tensor, " p"]
@@ -46,12 +46,13 @@ class Rows(NamedTuple):
     negentropy: Float[Tensor, " p"]
     """`Σ D_y log D_y` over the ranks strictly between `x_0` and `x_t`, `D` divided by `c_x`."""
 
-    def take(self, index: Int[Tensor, " k"]) -> "Rows":
+    def at(self, index: Int[Tensor, " k"]) -> "Rows":
+        """Some of the rows."""
         own = {"table", "order", "lowest", "now", "source", "log_hazard", "intensity", "negentropy"}
         return self._replace(**{name: getattr(self, name)[index] for name in own})
 
 
-def posterior_entropy(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[Tensor, " p"], Bool[Tensor, ""]]:
+def integrand_from_logits(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[Tensor, " p"], Bool[Tensor, ""]]:
     """The integrand of `J_score` when `logits` are `log ρ(x_0^i | x_t^{-i})`, and whether float range sufficed.
 
     With `e = exp(logits)`, `W` its prefix sums over ranks, `Z = D_x W_{x-1} + c_x e_x`, `g_y = c_y e_y + D_y W_{y-1}`:
@@ -59,8 +60,44 @@ def posterior_entropy(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[T
     `h [Σ_{x_0≤y<x} q_y log(q_y / g_y) - c_{x-1} (log(D_x / Z) + c_x e_x / Z)]`. Here `c`, `D`, `q`, `g` are divided by
     `c_x`, and the hazard `h` is multiplied by it, which changes nothing but keeps them in range.
     """
-    value, enough = _PosteriorEntropy.apply(logits, rows)
+    value, enough = _IntegrandFromLogits.apply(logits, rows)
     return value, enough
+
+
+Hazard = tuple[Float[Tensor, "b d"], Float[Tensor, "b d"], Float[Tensor, "b d"]]
+
+
+def rows_of(
+    line: Line,
+    span: Span,
+    hazard: Hazard,
+    legal: Bool[Tensor, "g n"],
+    x_t: Int[Tensor, "b d"],
+    x_0: Int[Tensor, "b d"],
+) -> Rows:
+    """What the rows of a noisy batch need to know; `span` in float64, since differences of its tables are taken."""
+    intensities = (span.scale[..., None] * rates for rates in line.by_rank(span.rates))
+    log_c, log_d = (table.flatten(0, 1) for table in log_chances(*intensities))
+    log_c_now, log_hazard, intensity = hazard
+    now, source, num_positions = line.rank_of(x_t).flatten(), line.rank_of(x_0).flatten(), x_t.shape[1]
+    place = torch.arange(len(now), device=now.device)
+    position = place % num_positions
+    table = place if len(log_c) == len(place) else place // num_positions
+    return Rows(
+        log_c=log_c,
+        log_d=log_d,
+        table=table,
+        token=line.token,
+        rank=line.rank,
+        order=position if len(line.rank) > 1 else torch.zeros_like(place),
+        lowest=(~legal).sum(-1).expand(num_positions)[position],
+        highest=line.num_states - 1 - line.names,
+        now=now,
+        source=source,
+        log_hazard=(log_hazard + log_c_now).flatten(),
+        intensity=intensity.flatten(),
+        negentropy=negentropy(log_c, log_d, table, now, source).to(log_hazard.dtype),
+    )
 
 
 def negentropy(
@@ -80,7 +117,7 @@ def negentropy(
     return torch.where(now > source, relative, 0.0)
 
 
-class _PosteriorEntropy(torch.autograd.Function):
+class _IntegrandFromLogits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         wanted = ctx.needs_input_grad[0]
@@ -95,7 +132,7 @@ class _PosteriorEntropy(torch.autograd.Function):
         enough = torch.ones((), dtype=torch.bool, device=logits.device)
         for kind, work in ((moved, _top_clock if only_top else _moved), (~moved & runs, _unmoved)):
             for index in _chunks(kind.nonzero().squeeze(-1), rows.table, logits):
-                part, slope, fits = work(logits.index_select(0, index).to(dtype), rows.take(index), wanted)
+                part, slope, fits = work(logits.index_select(0, index).to(dtype), rows.at(index), wanted)
                 value[index] = part
                 enough &= fits
                 if slope is not None:
@@ -113,7 +150,7 @@ class _PosteriorEntropy(torch.autograd.Function):
 
 def _chunks(index: Tensor, table: Tensor, logits: Tensor) -> list[Tensor]:
     """Split rows into pieces that fit the cache; where a piece is small, into rows that share a table."""
-    size = max(1, (_CHUNK if logits.device.type == "cpu" else _CHUNK_OF_ACCELERATOR) // logits.shape[1])
+    size = max(1, _CHUNK // logits.shape[1])
     if len(index) == 0:
         return []
     if size >= 64:

@@ -38,16 +38,3 @@ def invert(permutation: Int[Tensor, "g n"]) -> Int[Tensor, "g n"]:
     tensor([[1, 2, 0]])
     """
     return permutation.argsort(dim=-1)
-
-
-def check_permutation(name: str, rank: Tensor) -> Int[Tensor, "g n"]:
-    """Return `rank` if every row is a permutation of `0 … n-1`."""
-    if rank.ndim != 2 or rank.is_floating_point():
-        raise ValueError(f"{name} must be an integer tensor [positions, states], got {rank.dtype} {list(rank.shape)}")
-    expected = torch.arange(rank.shape[-1], device=rank.device)
-    wrong = (rank.sort(dim=-1).values != expected).any(-1)
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise ValueError(f"{name} must hold a permutation of 0 … {rank.shape[-1] - 1} in every row, got row {row} = "
-                         f"{rank[row].tolist()[:8]}")  # fmt: skip
-    return rank.long()

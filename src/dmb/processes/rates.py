@@ -7,7 +7,7 @@ from torch import Tensor
 from dmb import checks
 from dmb.processes.ordering import invert
 
-SOONER = 20.0
+STAGE_RATIO = 20.0
 """How much faster a stage is than the one after it: one token in 21 skips it."""
 
 
@@ -54,15 +54,17 @@ def accessibility(p: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> tuple[Float
     return alpha.to(dtype), invert(order[None])[0]
 
 
-def initial_rates(init: str, floor: float, legal: Bool[Tensor, "g n"]) -> Float[Tensor, "g k"]:
+def initial_rates(
+    init: str, floor: float, legal: Bool[Tensor, "g n"], dtype: torch.dtype | None = None
+) -> Float[Tensor, "g k"]:
     """Rates in rank order; no clock runs into the ranks of states that a position lacks, nor into its lowest."""
     if not 0 <= floor < float("inf"):
         raise ValueError(f"floor must be a finite rate ≥ 0, got {floor}")
     groups, num_states = legal.shape
     has_clock = torch.arange(1, num_states, device=legal.device) > num_states - legal.sum(-1, keepdim=True)
     if init == "uniform":
-        return has_clock / has_clock.sum(-1, keepdim=True).clamp(min=1)
-    rates = torch.full((groups, num_states - 1), floor, device=legal.device)
+        return has_clock.to(dtype) / has_clock.sum(-1, keepdim=True).clamp(min=1)
+    rates = torch.full((groups, num_states - 1), floor, dtype=dtype, device=legal.device)
     rates[:, -1] = 1.0
     return torch.where(has_clock, rates, 0.0)
 
@@ -76,11 +78,11 @@ def nested_rates(
     So the rare states serve as names for "one of `C`", "one of `B` or `C`" and "anything"; that they also occur as data
     costs as little as they are rare. The way back is from coarse to fine: first where `A` is (the spaces of a text, the
     background of an image), then what there is of `B`, then the rest. `A` is the most frequent state alone, every other
-    group has half of what is left, and each clock is `SOONER` times as fast as the one of the stage after.
+    group has half of what is left, and each clock is `STAGE_RATIO` times as fast as the one of the stage after.
 
     Args:
         marginals: the data's distribution over the states of each position, 0 for the mask.
-        stages: how many; fewer where a position has not two states for each.
+        stages: how many; fewer where a position lacks two states for each.
         floor: rate of all other clocks.
         legal: which states a position has.
         mask: whether the last state is a mask, and so the name for "anything".
@@ -91,7 +93,7 @@ def nested_rates(
     """
     if stages < 1:
         raise ValueError(f"stages must be at least 1, got {stages}")
-    rates = initial_rates("gather", floor, legal)
+    rates = initial_rates("gather", floor, legal, marginals.dtype)
     rarity = marginals.clone()
     if mask:
         rarity[:, -1] = -1.0  # rarer than a state that was never seen
@@ -101,9 +103,8 @@ def nested_rates(
         names = max(1, min(stages, len(states) // 2))
         ordered, clocks = _in_stages(states[:names], states[names:], marginals[row])
         token[row, lacking:] = ordered
-        rates[row, [lacking + clock - 1 for clock in clocks if clock > 0]] = SOONER ** torch.arange(
-            names - 1.0, -1.0, -1
-        )
+        falling = torch.arange(names - 1.0, -1.0, -1, dtype=rates.dtype, device=rates.device)
+        rates[row, [lacking + clock - 1 for clock in clocks if clock > 0]] = STAGE_RATIO**falling
     return rates, invert(token)
 
 

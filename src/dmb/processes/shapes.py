@@ -23,11 +23,11 @@ def legal_states(state_counts: Int[Tensor, " d"], num_states: int) -> Bool[Tenso
 
 
 def support(
-    marginals: Float[Tensor, "d m"], state_counts: Int[Tensor, " d"] | None, *, tied: bool, mask: bool
+    marginals: Float[Tensor, "d m"], state_counts: Int[Tensor, " d"] | None, *, tied: bool, names: int = 0
 ) -> tuple[Float[Tensor, "g n"], Bool[Tensor, "g n"]]:
-    """Marginals and legal states of each position, or of all together if `tied`; with a last state `mask` or without.
+    """Marginals and legal states of each position, or of all together if `tied`; then `names` that data never visit.
 
-    >>> marginals, legal = support(torch.tensor([[0.2, 0.8], [0.6, 0.4]]), None, tied=True, mask=True)
+    >>> marginals, legal = support(torch.tensor([[0.2, 0.8], [0.6, 0.4]]), None, tied=True, names=1)
     >>> marginals, legal
     (tensor([[0.4000, 0.6000, 0.0000]]), tensor([[True, True, True]]))
     """
@@ -45,29 +45,19 @@ def support(
             raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
     if tied:
         marginals, legal = marginals.mean(0, keepdim=True), legal[:1]
-    return (F.pad(marginals, (0, 1)), F.pad(legal, (0, 1), value=True)) if mask else (marginals, legal)
+    return F.pad(marginals, (0, names)), F.pad(legal, (0, names), value=True)
 
 
-def uniform_but_for(mask_token: int, legal: Bool[Tensor, "g n"]) -> Float[Tensor, "g n"]:
-    """The uniform distribution over legal states other than the mask, which data never visit.
+def positions(num_positions: int | None, **rows: int) -> int:
+    """How many positions there are, if tables have one row for each, or one for all; at least 1.
 
-    >>> uniform_but_for(2, torch.tensor([[True, True, True]]))
-    tensor([[0.5000, 0.5000, 0.0000]])
-    """
-    data = legal.float().index_fill(1, torch.tensor(mask_token, device=legal.device), 0.0)
-    return data / data.sum(-1, keepdim=True)
-
-
-def positions(num_positions: int | None, **tables: Tensor | None) -> int:
-    """How many positions there are, if these tables have one row each, or one for all; at least 1.
-
-    >>> positions(None, rank=torch.zeros(1, 4), alpha=torch.zeros(5, 3))
+    >>> positions(None, hierarchy=1, rates=5)
     5
     """
-    rows = {len(table) for table in tables.values() if table is not None} - {1}
+    several = set(rows.values()) - {1}
     if num_positions is None:
-        num_positions = max(rows, default=1)
-    if rows - {num_positions}:
-        *others, last = tables
-        raise ValueError(f"{', '.join(others)} and {last} must have {num_positions} rows or 1, got {sorted(rows)}")
+        num_positions = max(several, default=1)
+    if several - {num_positions}:
+        *others, last = rows
+        raise ValueError(f"{', '.join(others)} and {last} must have {num_positions} rows or 1, got {sorted(several)}")
     return num_positions

@@ -1,5 +1,6 @@
 """Masking in which every state has a schedule of its own that is learned (GenMD4, arXiv 2406.04329)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb import numerics
+from dmb.clocks import delayed
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time
-from dmb.processes.profiles import delayed
-from dmb.processes.shapes import positions, support, uniform_but_for
-from dmb.schedules import Canonical, Exits, LogLinear, Schedule
+from dmb.processes.base import ForwardProcess, Time, When
+from dmb.processes.shapes import positions, support
+from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
 
 
 class TokenwiseMasking(ForwardProcess):
@@ -26,7 +27,7 @@ class TokenwiseMasking(ForwardProcess):
     Args:
         exponents: `w`, `[g, n-1]`, one for each state of the data; `g` is `d`, or 1 for one set that positions share.
         num_positions: `d`; needed only if `exponents` has one row.
-        schedule: `LogLinear()` unless given.
+        schedule: default: `LogLinear()`.
         legal: see `ForwardProcess`; the last state, the mask, is always one of them.
         marginals: see `ForwardProcess`; `[g, n]`, nothing on the mask.
 
@@ -49,13 +50,10 @@ class TokenwiseMasking(ForwardProcess):
         if exponents.ndim != 2 or not (exponents > 0).all() or not exponents.isfinite().all():
             raise ValueError(f"exponents must be finite, positive and of shape [positions, states], got {exponents}")
         num_states = exponents.shape[1] + 1
-        num_positions = positions(num_positions, exponents=exponents, legal=legal)
+        num_positions = positions(num_positions, exponents=len(exponents), legal=1 if legal is None else len(legal))
         if legal is not None and not legal[:, -1].all():
             raise ValueError("legal must hold the mask, the last state, at every position")
-        if marginals is None:
-            every = torch.ones(1, num_states, dtype=torch.bool, device=exponents.device)
-            marginals = uniform_but_for(num_states - 1, every if legal is None else legal)
-        super().__init__(num_positions, num_states, schedule or LogLinear(), legal, marginals)
+        super().__init__(num_positions, num_states, schedule or LogLinear(), legal, marginals, names=1)
         self.mask_token = num_states - 1
         self.log_exponents = nn.Parameter(exponents.log())
 
@@ -73,14 +71,14 @@ class TokenwiseMasking(ForwardProcess):
         Args:
             marginals: the data's distribution over states at each position.
             tied: one set of exponents for all positions.
-            state_counts: how many states each position really has; all of them, unless given.
-            schedule: `LogLinear()` unless given.
+            state_counts: how many states each position really has. Default: all of them.
+            schedule: default: `LogLinear()`.
 
         >>> TokenwiseMasking.from_marginals(torch.tensor([[0.2, 0.8]])).mask_token
         2
         """
         num_positions = len(marginals)
-        marginals, legal = support(marginals, state_counts, tied=tied, mask=True)
+        marginals, legal = support(marginals, state_counts, tied=tied, names=1)
         return cls(
             torch.ones_like(marginals[:, :-1]),
             num_positions=num_positions,
@@ -114,135 +112,110 @@ class TokenwiseMasking(ForwardProcess):
         return Exits(F.pad(value, (0, 1)), F.pad(speed, (0, 1)))
 
     def sample(
-        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+        self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        x_0 = self.tokens("x_0", x_0)
+        clock, x_0 = self.enter(t, start, x_0=x_0)
         level = numerics.exponential(tuple(x_0.shape), generator=generator, device=x_0.device)
-        return torch.where(level < self._intensity_at(x_0, t, start).detach(), self.mask_token, x_0)
+        return torch.where(level < self._intensity_at(x_0, clock).detach(), self.mask_token, x_0)
 
     def sample_moved(
-        self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
+        self, x_0: Int[Tensor, "b d"], t: When, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        return torch.full_like(self.tokens("x_0", x_0), self.mask_token)
+        _, x_0 = self.enter(t, x_0=x_0)
+        return torch.full_like(x_0, self.mask_token)
 
-    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_0 = self.tokens("x_0", x_0)
-        intensity = self._intensity_at(x_0, t, start)[..., None]
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        clock, x_0 = self.enter(t, start, x_0=x_0)
+        intensity = self._intensity_at(x_0, clock)[..., None]
         state = torch.arange(self.num_states, device=x_0.device)
         moved = torch.where(state == self.mask_token, numerics.log1mexp(intensity), -torch.inf)
         return torch.where(state == x_0[..., None], -intensity, moved).to(self.dtype)
 
-    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        x_t = self.tokens("x_t", x_t)
-        intensity = self._intensities(t, start, len(x_t))
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, start, x_t=x_t)
+        intensity = self._intensities(clock)
         here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
         masked = (x_t == self.mask_token)[..., None]
         column = torch.where(here, -intensity, torch.where(masked, numerics.log1mexp(intensity), -torch.inf))
         return torch.where(self.legal, column, -torch.inf).to(self.dtype)
 
     def log_prob(
-        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None
     ) -> Float[Tensor, "b d"]:
-        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
-        intensity = self._intensity_at(x_0, t, start)
+        clock, x_t, x_0 = self.enter(t, start, x_t=x_t, x_0=x_0)
+        intensity = self._intensity_at(x_0, clock)
         moved = torch.where(x_t == self.mask_token, numerics.log1mexp(intensity), -torch.inf)
         return torch.where(x_t == x_0, -intensity, moved).to(self.dtype)
 
-    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
+    def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
         p_0 = self.marginals("p_0", p_0)
-        intensity = self._intensities(t, 0.0, 1)[0].to(self.dtype)
+        intensity = self._intensities(self.clock(t, 1))[0].to(self.dtype)
         return self._masked(p_0 * torch.exp(-intensity), p_0 * -torch.expm1(-intensity))
 
-    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        clock = self._clock(t, len(self.tokens("x_t", x_t)))
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, x_t=x_t)
         rates = (clock.sigma[:, None, None] * self.exits(clock.sigma_bar).rate).to(self.dtype)
         return torch.where((x_t == self.mask_token)[..., None] & self.legal, rates, 0.0)
 
-    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+    def log_score(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: When
+    ) -> Float[Tensor, "b d n"]:
         """`s_y = π_y exp(-W_y) / (1 - exp(-W_y))` at the mask, where alone it is used."""
-        x_t = self.tokens("x_t", x_t)
-        intensity = self._intensities(t, 0.0, len(x_t))
+        clock, x_t = self.enter(t, x_t=x_t)
+        intensity = self._intensities(clock)
         used = (x_t == self.mask_token)[..., None] & self.legal & (intensity > 0)
         odds = -intensity - torch.where(intensity > 0, numerics.log1mexp(intensity), 0.0)
-        return torch.where(used, log_mean + odds.to(self.dtype), -torch.inf)
+        return torch.where(used, log_posterior + odds.to(self.dtype), -torch.inf)
 
-    def mean_entropy(
-        self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time
+    def integrand_from_posterior(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When
     ) -> Float[Tensor, "b d"]:
         """`Σ_y h_y π_y - h_x (1 + log π_x)` at the mask, `x = x_0`, with the hazards `h_y = W'_y / (exp(W_y) - 1)`."""
-        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
-        clock = self._clock(t, len(x_t))
+        clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         intensity, rate = self.exits(clock.sigma_bar)
         runs = intensity > 0
         odds = torch.where(runs, rate, 0.0) / torch.expm1(torch.where(runs, intensity, 1.0))
         hazard = (clock.sigma[:, None, None] * odds).to(self.dtype)
         masked = x_t == self.mask_token
         # a mask that was there from the start has no hazard, and no logarithm is taken of its chance
-        log_right = torch.where(masked & (x_0 != self.mask_token), numerics.pick(log_mean, x_0), 0.0)
-        total = (hazard * log_mean.exp()).sum(-1) - numerics.pick(hazard, x_0) * (1 + log_right)
+        log_right = torch.where(masked & (x_0 != self.mask_token), numerics.pick(log_posterior, x_0), 0.0)
+        total = (hazard * log_posterior.exp()).sum(-1) - numerics.pick(hazard, x_0) * (1 + log_right)
         return torch.where(masked, total, 0.0)
 
-    def log_posterior(
-        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time
-    ) -> Float[Tensor, "b d n"]:
-        mask = torch.tensor(self.mask_token, device=log_rho.device)  # data are never masked
-        return super().log_posterior(log_rho.index_fill(-1, mask, -torch.inf), x_t, t)
-
-    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
-        intensity = self._intensities(t, start, len(p_t))
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        intensity = self._intensities(self.clock(t, len(p_t), start))
         before = p_t.double() * torch.exp(intensity)
         return self._masked(before, before * torch.expm1(-intensity)).to(p_t.dtype)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T), 1.0))
-        intensity = self._intensities(1.0, 0.0, 1)[0].to(self.dtype)
+        intensity = self._intensities(self.clock(t, 1))[0].to(self.dtype)
         stayed = numerics.times_log_ratio(-intensity, log_p)
         masked = numerics.times_log_ratio(numerics.log1mexp(intensity), log_p[:, -1:])
         return torch.where(self.legal, stayed + masked, 0.0)
 
     def config(self) -> dict[str, Any]:
-        return {
-            "num_positions": self.num_positions,
-            "num_states": self.num_states,
-            "rows": {name: len(getattr(self, name)) for name in ("log_exponents", "legal", "p_0")},
-            "schedule": self.schedule.to_config(),
-        }
+        return {"num_positions": self.num_positions, "schedule": self.schedule.to_config()}
 
     @classmethod
-    def build(
-        cls, num_positions: int, num_states: int, rows: dict[str, int], schedule: dict[str, Any]
-    ) -> "TokenwiseMasking":
-        return cls(
-            torch.ones(rows["log_exponents"], num_states - 1),
-            num_positions=num_positions,
-            legal=torch.ones(rows["legal"], num_states, dtype=torch.bool),
-            marginals=torch.full((rows["p_0"], num_states), 1 / num_states),
-            schedule=Configurable.from_config(schedule),
-        )
+    def build(cls, tensors: Mapping[str, Tensor], schedule: Any, **config: Any) -> "TokenwiseMasking":
+        exponents, schedule = tensors["log_exponents"].exp(), Configurable.from_config(schedule)
+        return cls(exponents, schedule=schedule, legal=tensors["legal"], marginals=tensors["p_0"], **config)
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
-    def _intensities(self, t: Time, start: Time, batch: int) -> Float[Tensor, "b g n"]:
-        """`W_x` between `start` and `t` for every state, 0 for the mask; float64."""
-        begin, end = self._span(t, start, batch)
-        intensity = self.exits(end).intensity
-        return intensity if begin is None else intensity - self.exits(begin).intensity
+    def _intensities(self, clock: Clock) -> Float[Tensor, "b g n"]:
+        """`W_x` gained in a span of time, for every state, 0 for the mask; float64."""
+        intensity = self.exits(clock.sigma_bar).intensity
+        return intensity if clock.start is None else intensity - self.exits(clock.start).intensity
 
-    def _intensity_at(self, x: Int[Tensor, "b d"], t: Time, start: Time) -> Float[Tensor, "b d"]:
-        """`_intensities` at one state a token: nothing of size `[b, d, n]`."""
-        begin, end = self._span(t, start, len(x))
+    def _intensity_at(self, x: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d"]:
+        """`_intensities` at one state per token: nothing of size `[b, d, n]`."""
         power = numerics.pick(F.pad(self.exponents, (0, 1), value=1.0)[None], x).double()
-        gained = delayed(end[:, None], power)[0]
-        if begin is not None:
-            gained = gained - delayed(begin[:, None], power)[0]
+        gained = delayed(clock.sigma_bar[:, None], power)[0]
+        if clock.start is not None:
+            gained = gained - delayed(clock.start[:, None], power)[0]
         return torch.where(x == self.mask_token, 0.0, gained)
-
-    def _span(self, t: Time, start: Time, batch: int) -> tuple[Float[Tensor, " b"] | None, Float[Tensor, " b"]]:
-        """The clock times of `start`, unless that is 0, and of `t`."""
-        end = self._clock(t, batch).sigma_bar
-        if isinstance(start, float) and start == 0.0:
-            return None, end
-        return self._begin(start, end), end
 
     def _masked(self, stayed: Float[Tensor, "*s n"], moved: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
         """`stayed`, and all that has `moved` on top of what the mask has."""

@@ -1,5 +1,6 @@
 """Uniform noise (SEDD-uniform, multinomial diffusion), for comparison."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,9 +9,9 @@ from torch import Tensor
 
 from dmb import numerics
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess, Time, steady_exits
+from dmb.processes.base import ForwardProcess, Time, When
 from dmb.processes.shapes import legal_states
-from dmb.schedules import Exits, LogLinear, Schedule
+from dmb.schedules import Exits, LogLinear, Schedule, steady_exits
 
 
 class UniformProcess(ForwardProcess):
@@ -21,8 +22,8 @@ class UniformProcess(ForwardProcess):
     Args:
         num_positions: `d`.
         num_states: `n`, the number of states of the position that has most.
-        schedule: `LogLinear()` unless given.
-        state_counts: how many states each position has; all of them, unless given.
+        schedule: default: `LogLinear()`.
+        state_counts: how many states each position has. Default: all of them.
         marginals: see `ForwardProcess`.
 
     >>> UniformProcess(1, 2).to_dense(1.0)
@@ -58,89 +59,86 @@ class UniformProcess(ForwardProcess):
         return steady_exits(torch.where(self.legal, 1 - self.stationary, 0.0), elapsed)
 
     def sample(
-        self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0, generator: torch.Generator | None = None
+        self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        x_0 = self.tokens("x_0", x_0)
-        changes = -torch.expm1(-self._elapsed(t, start, len(x_0)).double())
+        clock, x_0 = self.enter(t, start, x_0=x_0)
+        changes = -torch.expm1(-clock.elapsed.to(self.dtype).double())
         uniform = torch.rand((2, *x_0.shape), generator=generator, device=x_0.device, dtype=torch.float64)
         fresh = (uniform[0] * self.legal.sum(-1)).long()
         return torch.where(uniform[1] < changes[:, None], fresh, x_0)
 
     def sample_moved(
-        self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
+        self, x_0: Int[Tensor, "b d"], t: When, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        x_0 = self.tokens("x_0", x_0)
+        _, x_0 = self.enter(t, x_0=x_0)
         states = self.legal.sum(-1)
         uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
         return (x_0 + (states > 1) * (1 + (uniform * (states - 1)).long())) % states
 
-    def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        return self._log_kernel(self.tokens("x_0", x_0), self._elapsed(t, start, len(x_0)))
+    def log_transition(self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        clock, x_0 = self.enter(t, start, x_0=x_0)
+        return self._log_kernel(x_0, clock.elapsed.to(self.dtype))
 
-    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0) -> Float[Tensor, "b d n"]:
-        return self._log_kernel(self.tokens("x_t", x_t), self._elapsed(t, start, len(x_t)))  # Q is symmetric
+    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, start, x_t=x_t)
+        return self._log_kernel(x_t, clock.elapsed.to(self.dtype))  # Q is symmetric
 
     def log_prob(
-        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: Time, *, start: Time = 0.0
+        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None
     ) -> Float[Tensor, "b d"]:
-        x_t, x_0 = self.tokens("x_t", x_t), self.tokens("x_0", x_0)
-        other, same = self._log_entries(self._elapsed(t, start, len(x_0)))
+        clock, x_t, x_0 = self.enter(t, start, x_t=x_t, x_0=x_0)
+        other, same = self._log_entries(clock.elapsed.to(self.dtype))
         return torch.where(x_t == x_0, same, other)
 
-    def evolve(self, p_0: Float[Tensor, "h n"], t: Time) -> Float[Tensor, "g n"]:
+    def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
         p_0 = self.marginals("p_0", p_0)
-        elapsed = self._elapsed(t, 0.0, 1)
+        elapsed = self.clock(t, 1).elapsed.to(self.dtype)
         return torch.exp(-elapsed) * p_0 - torch.expm1(-elapsed) * self.stationary * p_0.sum(-1, keepdim=True)
 
-    def rates_into(self, x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
-        x_t = self.tokens("x_t", x_t)
-        sigma = self._clock(t, len(x_t)).sigma.to(self.dtype)
+    def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
+        clock, x_t = self.enter(t, x_t=x_t)
+        sigma = clock.sigma.to(self.dtype)
         return (sigma[:, None, None] * self.stationary).masked_fill(self._is(x_t), 0.0)
 
-    def log_score(self, log_mean: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: Time) -> Float[Tensor, "b d n"]:
+    def log_score(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: When
+    ) -> Float[Tensor, "b d n"]:
         """`s_y = (1 - π_x) + π_x u / (u + e) + π_y e / u` for `y ≠ x = x_t`."""
-        x_t = self.tokens("x_t", x_t)
-        elapsed = self._elapsed(t, 0.0, len(x_t))
+        clock, x_t = self.enter(t, x_t=x_t)
+        elapsed = clock.elapsed.to(self.dtype)
         log_other, log_same = (entry[..., None] for entry in self._log_entries(elapsed))
         here = self._is(x_t)
-        log_stayed = log_mean.gather(-1, x_t[..., None])
-        log_moved = log_mean.masked_fill(here, -torch.inf).logsumexp(-1, keepdim=True)
+        log_stayed = log_posterior.gather(-1, x_t[..., None])
+        log_moved = log_posterior.masked_fill(here, -torch.inf).logsumexp(-1, keepdim=True)
         # from any other source y and x_t are equally likely; from x_t itself, y is the rarer
         common = torch.logaddexp(log_moved, log_stayed + log_other - log_same)
-        log_score = torch.logaddexp(common, log_mean - elapsed[:, None, None] - log_other)
+        log_score = torch.logaddexp(common, log_posterior - elapsed[:, None, None] - log_other)
         return torch.where(self.legal, log_score.masked_fill(here, -torch.inf), -torch.inf)
 
-    def unevolve(self, p_t: Float[Tensor, "b d n"], t: Time, *, start: Time) -> Float[Tensor, "b d n"]:
-        elapsed = self._elapsed(t, start, len(p_t))[:, None, None]
+    def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
+        elapsed = self.clock(t, len(p_t), start).elapsed.to(self.dtype)[:, None, None]
         mixed_in = -torch.expm1(-elapsed) * self.stationary * p_t.sum(-1, keepdim=True)
         return torch.where(self.legal, (p_t - mixed_in) * torch.exp(elapsed), 0.0)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "h n"]) -> Float[Tensor, "g n"]:
+    def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
         log_p = torch.where(self.legal, self.marginals("p_T", p_T), 1.0).log()
-        log_other, log_same = (entry.mT for entry in self._log_entries(self._elapsed(1.0, 0.0, 1)))
+        elapsed = self.clock(t, 1).elapsed.to(self.dtype)
+        log_other, log_same = (entry.mT for entry in self._log_entries(elapsed))
         other = torch.where(self.legal, log_other.exp() * (log_other - log_p), 0.0)
         same = log_same.exp() * (log_same - log_p)
         return torch.where(self.legal, numerics.prefix_sum(other) + numerics.suffix_sum(other) + same, 0.0)
 
     def config(self) -> dict[str, Any]:
-        counts = None if len(self.legal) == 1 else self.legal.sum(-1).tolist()
-        return {
-            "num_positions": self.num_positions,
-            "num_states": self.num_states,
-            "state_counts": counts,
-            "marginal_rows": len(self.p_0),
-            "schedule": self.schedule.to_config(),
-        }
+        sizes = {"num_positions": self.num_positions, "num_states": self.num_states}
+        return {**sizes, "schedule": self.schedule.to_config()}
 
     @classmethod
-    def build(
-        cls, state_counts: list[int] | None, marginal_rows: int, schedule: dict[str, Any], **config: Any
-    ) -> "UniformProcess":
+    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "UniformProcess":
         return cls(
             schedule=Configurable.from_config(schedule),
-            state_counts=None if state_counts is None else torch.tensor(state_counts),
-            marginals=torch.full((marginal_rows, config["num_states"]), 1 / config["num_states"]),
+            state_counts=tensors["legal"].sum(-1) if len(tensors["legal"]) > 1 else None,
+            marginals=tensors["p_0"],
             **config,
         )
 

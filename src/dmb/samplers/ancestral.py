@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb.samplers.base import Denoiser, State
+from dmb.samplers.base import Denoiser, State, clocks_at
 
 
 @torch.no_grad()
@@ -21,7 +21,7 @@ def ancestral(
     """
     x = x_T
     yield State(1.0, x)
-    for t, s in pairwise(times.tolist()):
-        log_mean = denoiser.log_mean(x, t)
-        x = denoiser.keep_given(denoiser.process.step_back(log_mean, x, t, s, generator=generator), x_T)
+    for (_, now), (s, earlier) in pairwise(clocks_at(denoiser.process, times, len(x_T))):
+        log_posterior = denoiser.log_posterior(x, now)
+        x = denoiser.keep_given(denoiser.process.step_back(log_posterior, x, now, earlier, generator=generator), x_T)
         yield State(s, x)

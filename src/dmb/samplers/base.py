@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,8 +12,10 @@ from torch import Tensor
 from dmb import checks, numerics
 from dmb.heads import MeanHead
 from dmb.processes.base import ForwardProcess
-from dmb.reverse import ReverseModel
-from dmb.schedules import Canonical
+from dmb.schedules import Canonical, Clock
+
+if TYPE_CHECKING:  # which imports this module
+    import dmb.bridge
 
 GRIDS = ("canonical", "uniform", "cosine")
 
@@ -26,6 +28,7 @@ class State(NamedTuple):
     x: Int[Tensor, "b d"]
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Runs the chain in reverse from `x_T`, yielding every state on the way; the last has `t = 0`."""
 
@@ -52,7 +55,7 @@ class Denoiser:
         given: positions that hold data and stay as they are.
     """
 
-    model: ReverseModel
+    model: "dmb.bridge.Bridge"
     label: Int[Tensor, " b"] | None = None
     guidance: float = 1.0
     temperature: float = 1.0
@@ -71,39 +74,37 @@ class Denoiser:
     def process(self) -> ForwardProcess:
         return self.model.process
 
-    def log_mean(self, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float) -> Float[Tensor, "b d n"]:
+    def log_posterior(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, guided, tempered and cut to its nucleus."""
-        log_mean = self._guided(self.model.log_mean, x_t, t)
+        log_posterior = self._guided(self.model.log_posterior, x_t, clock)
         if self.guidance != 1 or self.temperature != 1:
-            log_mean = (log_mean / self.temperature).log_softmax(-1)
+            log_posterior = (log_posterior / self.temperature).log_softmax(-1)
         if self.top_p < 1:
-            log_mean = _nucleus(log_mean, self.top_p)
-        return log_mean
+            log_posterior = _nucleus(log_posterior, self.top_p)
+        return log_posterior
 
-    def log_score(self, x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float) -> Float[Tensor, "b d n"]:
+    def log_score(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)`; with the mean head that of the posterior above, with the score head guided itself."""
         if self.guidance == 1 and self.temperature == 1 and self.top_p == 1:
-            return self.model.log_score(x_t, t, self.label, self.given)
+            return self.model.log_score(x_t, clock, self.label, self.given)
         if isinstance(self.model.head, MeanHead):
-            return self.process.log_score(self.log_mean(x_t, t), x_t, t)
+            return self.process.log_score(self.log_posterior(x_t, clock), x_t, clock)
         if self.temperature != 1 or self.top_p != 1:
             raise ValueError("temperature and top_p act on the posterior over clean tokens, which needs head='mean'")
-        return self._guided(self.model.log_score, x_t, t)
+        return self._guided(self.model.log_score, x_t, clock)
 
     def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
         return x if self.given is None else torch.where(self.given, x_T, x)
 
-    def _guided(
-        self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"] | float
-    ) -> Float[Tensor, "b d n"]:
+    def _guided(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
         if self.label is None or self.guidance == 1:
-            return evaluate(x_t, t, self.label, self.given)
-        without = evaluate(x_t, t, torch.full_like(self.label, -1), self.given)
-        guided = without + self.guidance * (evaluate(x_t, t, self.label, self.given) - without)
+            return evaluate(x_t, clock, self.label, self.given)
+        without = evaluate(x_t, clock, torch.full_like(self.label, -1), self.given)
+        guided = without + self.guidance * (evaluate(x_t, clock, self.label, self.given) - without)
         return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
 
 
-def default_sampler(model: ReverseModel) -> str:
+def default_sampler(model: "dmb.bridge.Bridge") -> str:
     """The exact one for a mean head; for a score head, which has no posterior over clean tokens, the best there is."""
     return "ancestral" if isinstance(model.head, MeanHead) else "tweedie"
 
@@ -118,10 +119,16 @@ def step_by_step(
     """Samplers that turn a score into unnormalised `p(x_s | x_t)` at each position."""
     x = x_T
     yield State(1.0, x)
-    for t, s in pairwise(times.tolist()):
-        weights = probabilities(denoiser.process, denoiser.log_score(x, t), x, t, s)
+    for (_, now), (s, earlier) in pairwise(clocks_at(denoiser.process, times, len(x_T))):
+        weights = probabilities(denoiser.process, denoiser.log_score(x, now), x, now, earlier, to_data=s == 0)
         x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
         yield State(s, x)
+
+
+def clocks_at(process: ForwardProcess, times: Float[Tensor, " k"], batch: int) -> Iterator[tuple[float, Clock]]:
+    """Every time of a grid, and the clock time of it for `batch` rows."""
+    for t in times.tolist():
+        yield t, process.clock(t, batch)
 
 
 def time_grid(
@@ -132,7 +139,7 @@ def time_grid(
     Args:
         process: whose time it is.
         steps: how many steps; read off a custom grid.
-        grid: `canonical` (equal shares of all changes a step, whatever the schedule), `uniform` in `t`, `cosine` (few
+        grid: `canonical` (equal shares of all changes per step, whatever the schedule), `uniform` in `t`, `cosine` (few
             changes in the first steps, many in the last), or times of your own, falling from 1 to 0.
 
     >>> from dmb import UniformProcess
@@ -154,8 +161,8 @@ def time_grid(
     if grid == "uniform" or not (process.exits(one).intensity * process.p_0 > 0).any():  # or nothing ever changes
         return share
     # only shares of changes are read off it, so all that matters is that its range holds that of any schedule
-    canonical = Canonical(process.p_0, survival=1e-12)
-    end = process.schedule(one, process.exits).sigma_bar
+    canonical = Canonical(survival=1e-12).bind(process.stage_mass)
+    end = process.solve(one).sigma_bar
     clock_time = canonical(share * canonical.inverse(end, process.exits), process.exits).sigma_bar
     times = process.schedule.inverse(clock_time, process.exits).clamp(0, 1)
     times[0], times[-1] = 1.0, 0.0

@@ -9,6 +9,7 @@ from torch import Tensor
 from dmb.processes.base import ForwardProcess
 from dmb.samplers.base import Denoiser, State, step_by_step
 from dmb.samplers.tweedie import tweedie_probabilities
+from dmb.schedules import Clock
 
 
 @torch.no_grad()
@@ -24,11 +25,18 @@ def euler(
 
 
 def euler_probabilities(
-    process: ForwardProcess, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: float, s: float
+    process: ForwardProcess,
+    log_score: Float[Tensor, "b d n"],
+    x_t: Int[Tensor, "b d"],
+    now: Clock,
+    earlier: Clock,
+    *,
+    to_data: bool,
 ) -> Float[Tensor, "b d n"]:
-    """Unnormalised `p(x_s | x_t)` of one step."""
-    if s == 0:
-        return tweedie_probabilities(process, log_score, x_t, t, s)
-    leave = (t - s) * process.rates_into(x_t, t).double() * log_score.double().exp()
-    stay = (1 - leave.sum(-1, keepdim=True)).clamp(min=0)
-    return leave.scatter(-1, x_t[..., None], stay)
+    """Unnormalised `p(x_s | x_t)` of one step; `to_data` says that it is the last."""
+    if to_data:
+        return tweedie_probabilities(process, log_score, x_t, now, earlier, to_data=True)
+    width = (now.t - earlier.t)[:, None, None]
+    jumps = width * process.rates_into(x_t, now).double() * log_score.double().exp()
+    stays = (1 - jumps.sum(-1, keepdim=True)).clamp(min=0)
+    return jumps.scatter(-1, x_t[..., None], stays)

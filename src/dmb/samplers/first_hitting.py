@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb.processes.bridge import BridgeProcess
 from dmb.samplers.base import Denoiser, State
 
 
@@ -20,19 +19,19 @@ def first_hitting(
     their own and leave the batch when they are done. Between jumps the posterior is taken to stand still; `times` says
     when to ask again even if nothing moved. The grid `(1, 0)` asks only when something moves.
 
-    Needs the mean head and a `BridgeProcess`, whose states are left once and for all.
+    Needs the mean head, and a process that knows when it jumps (`next_jump`), as a `BridgeProcess` does, whose states
+    are left once and for all.
     """
     process = denoiser.process
-    if not isinstance(process, BridgeProcess):
-        raise ValueError(f"first_hitting needs a BridgeProcess, got a {type(process).__name__}")
     x, t = x_T, torch.ones(len(x_T), dtype=torch.float64, device=x_T.device)
     yield State(1.0, x)
     rising = times.flip(0).to(x.device)
     while (active := t > 0).any():
         rows = active.nonzero().squeeze(-1)
         now, state = t[rows], x[rows]
-        log_mean = _rows_of(denoiser, rows).log_mean(state, now)
-        when, where = process.next_jump(log_mean, state, now, generator=generator)
+        clock = process.solve(now)
+        log_posterior = _rows_of(denoiser, rows).log_posterior(state, clock)
+        when, where = process.next_jump(log_posterior, state, clock, generator=generator)
         if denoiser.given is not None:
             when = when.masked_fill(denoiser.given[rows], 0.0)
         latest, position = when.max(-1)

@@ -1,21 +1,25 @@
 """Estimating the data's marginals by sampling (Eq. 10)."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dmb.heads import MeanHead
-from dmb.reverse import ReverseModel
 from dmb.samplers.ancestral import ancestral
 from dmb.samplers.base import Denoiser, draw_prior, time_grid
 from dmb.samplers.tweedie import tweedie, tweedie_probabilities
+
+if TYPE_CHECKING:  # which imports this module
+    import dmb.bridge
 
 _AT_ONCE = 1 << 22  # probabilities that are held
 
 
 @torch.no_grad()
 def estimate_marginals(
-    model: ReverseModel, *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
+    model: "dmb.bridge.Bridge", *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
 ) -> Float[Tensor, "d n"]:
     """`μ_i(x_0) ≈ E[p_{0|1}(x_0 | x_{t_1})]`: run chains to the last but one time, then average where they would go.
 
@@ -36,7 +40,7 @@ def estimate_marginals(
 
 
 def _arrivals(
-    model: ReverseModel, chains: int, times: Float[Tensor, " k"], generator: torch.Generator | None
+    model: "dmb.bridge.Bridge", chains: int, times: Float[Tensor, " k"], generator: torch.Generator | None
 ) -> Float[Tensor, "b d n"]:
     """Where each of a few chains would go at the last of the times."""
     process, denoiser = model.process, Denoiser(model)
@@ -44,8 +48,8 @@ def _arrivals(
     state = draw_prior(process, chains, generator=generator)
     if len(times) > 2:  # the last time given to the sampler is t_1, not 0
         *_, (_, state) = (ancestral if has_mean else tweedie)(denoiser, state, times[:-1], generator)
-    t_1 = times[-2].item()
+    t_1, end = (process.clock(t, chains) for t in times[-2:].tolist())
     if has_mean:
-        return denoiser.log_mean(state, t_1).exp()
-    last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, 0.0)
+        return denoiser.log_posterior(state, t_1).exp()
+    last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, end, to_data=True)
     return last / last.sum(-1, keepdim=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dmb.processes.base import ForwardProcess
 from dmb.samplers.base import Denoiser, State, step_by_step
+from dmb.schedules import Clock
 
 
 @torch.no_grad()
@@ -19,16 +20,24 @@ def tweedie(
 
 
 def tweedie_probabilities(
-    process: ForwardProcess, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: float, s: float
+    process: ForwardProcess,
+    log_score: Float[Tensor, "b d n"],
+    x_t: Int[Tensor, "b d"],
+    now: Clock,
+    earlier: Clock,
+    *,
+    to_data: bool,
 ) -> Float[Tensor, "b d n"]:
-    """Unnormalised `p(x_s | x_t)`. A score that no distribution has makes entries negative: those are set to 0."""
+    """Unnormalised `p(x_s | x_t)`; `to_data` says that `s = 0`.
+
+    A score that no distribution has makes entries negative: those are set to 0.
+    """
+    step = now.since(earlier)
     ratios = log_score.double().exp().scatter(-1, x_t[..., None], 1.0)
-    ratios = torch.where(process.log_likelihood(x_t, t) > -torch.inf, ratios, 0.0)
-    earlier = process.unevolve(ratios, t, start=s)
-    weights = (earlier * process.log_likelihood(x_t, t, start=s).exp()).clamp(min=0)
-    mask_token = getattr(process, "mask_token", None)
-    if s == 0 and mask_token is not None:  # data are never masked
-        weights = weights.index_fill(-1, torch.tensor(mask_token, device=x_t.device), 0.0)
+    ratios = torch.where(process.log_likelihood(x_t, now) > -torch.inf, ratios, 0.0)
+    weights = (process.unevolve(ratios, step) * process.log_likelihood(x_t, step).exp()).clamp(min=0)
+    if to_data:
+        weights = torch.where(process.data_states, weights, 0.0)
     # where nothing is left the score contradicts itself: stay
     nothing = weights.sum(-1, keepdim=True) == 0
     return torch.where(nothing, torch.zeros_like(weights).scatter(-1, x_t[..., None], 1.0), weights)

@@ -1,5 +1,6 @@
 """Training a bridge by Algorithm 1."""
 
+from dmb.training.engine import Engine as Engine
 from dmb.training.engine import engine as engine
 from dmb.training.phases import matrix_phase as matrix_phase
 from dmb.training.phases import score_phase as score_phase

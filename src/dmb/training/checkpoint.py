@@ -11,9 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dmb.configurable import under
 from dmb.files import written_whole
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Checkpoint(NamedTuple):
@@ -24,8 +25,7 @@ class Checkpoint(NamedTuple):
 
     def under(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with `prefix` and a dot, without them."""
-        prefix += "."
-        return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
+        return under(self.tensors, prefix)
 
 
 class Checkpoints:

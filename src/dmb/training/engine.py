@@ -1,10 +1,14 @@
-"""The engine: which devices, how many processes, in what precision; all of it `lightning-fabric`'s."""
+"""The engine: which devices, how many processes, in what precision.
+
+More than one device, and anything but full precision, is `lightning-fabric`'s work. One device needs none of it, nor
+the seconds that it takes to import.
+"""
 
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
@@ -13,12 +17,54 @@ from torch.distributed import destroy_process_group
 
 from dmb.seeding import seed_of
 
-if TYPE_CHECKING:  # seconds to import, and only training needs it
-    import lightning_fabric
-
 Accelerator = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+
+
+class OneDevice:
+    """What training asks of an engine, on one device in full precision."""
+
+    world_size, global_rank, is_global_zero = 1, 0, True
+    strategy = None
+
+    def __init__(self, device: str):
+        self.device = torch.device(device)
+
+    def setup_module(self, module: nn.Module) -> Any:
+        return module.to(self.device)
+
+    def setup_optimizers(self, optimiser: torch.optim.Optimizer) -> Any:
+        return optimiser
+
+    def no_backward_sync(self, module: Any, enabled: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def clip_gradients(self, module: Any, optimiser: Any, max_norm: float, error_if_nonfinite: bool) -> Tensor:
+        return nn.utils.clip_grad_norm_(module.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
+
+    def broadcast(self, value: Any, src: int = 0) -> Any:
+        return value
+
+    def all_reduce(self, value: Tensor, reduce_op: str) -> Tensor:
+        return value
+
+    def all_gather(self, value: Tensor) -> Tensor:
+        return value[None]
+
+    def barrier(self) -> None:
+        pass
+
+
+if TYPE_CHECKING:  # seconds to import, and only several devices need it
+    import lightning_fabric
+
+    Engine = OneDevice | lightning_fabric.Fabric
+else:
+    Engine = Any
 
 
 def engine(
@@ -28,7 +74,7 @@ def engine(
     nodes: int = 1,
     strategy: Strategy = "auto",
     precision: Precision = "32-true",
-) -> "lightning_fabric.Fabric":
+) -> Engine:
     """A launched engine. Under `torchrun` or SLURM it joins the processes there are; else it starts them itself.
 
     Args:
@@ -41,6 +87,9 @@ def engine(
     """
     if devices < 1 or nodes < 1:
         raise ValueError(f"devices and nodes must be at least 1, got {devices} and {nodes}")
+    alone = devices * nodes == 1 and int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) == 1
+    if alone and strategy == "auto" and precision == "32-true":
+        return OneDevice(device(accelerator))
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
@@ -63,12 +112,12 @@ def device(accelerator: Accelerator = "auto") -> str:
     return "cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda"
 
 
-def skips_bad_steps(fabric: "lightning_fabric.Fabric") -> bool:
+def skips_bad_steps(fabric: Engine) -> bool:
     """Whether the engine scales losses to fit float16, and itself leaves out steps whose gradient overflows."""
-    return getattr(fabric.strategy.precision, "scaler", None) is not None
+    return fabric.strategy is not None and getattr(fabric.strategy.precision, "scaler", None) is not None
 
 
-def averaged(fabric: "lightning_fabric.Fabric", value: Tensor) -> Tensor:
+def averaged(fabric: Engine, value: Tensor) -> Tensor:
     """The mean of `value` over all processes."""
     if fabric.world_size == 1:
         return value
@@ -77,7 +126,7 @@ def averaged(fabric: "lightning_fabric.Fabric", value: Tensor) -> Tensor:
     return mean
 
 
-def gathered(fabric: "lightning_fabric.Fabric", values: Tensor) -> Tensor:
+def gathered(fabric: Engine, values: Tensor) -> Tensor:
     """The values of all processes, one after the other; as many on each."""
     every = values.new_zeros(fabric.world_size, len(values))
     every[fabric.global_rank] = values
@@ -85,14 +134,14 @@ def gathered(fabric: "lightning_fabric.Fabric", values: Tensor) -> Tensor:
 
 
 @contextmanager
-def drawing(fabric: "lightning_fabric.Fabric", seed: int, *key: int | str) -> Iterator[None]:
+def seeded_globally(fabric: Engine, seed: int, *key: int | str) -> Iterator[None]:
     """Seed torch's global generators, from which dropout and quantisers draw, for a while; then they are as before."""
     with torch.random.fork_rng(devices=[fabric.device] if fabric.device.type == "cuda" else []):
         torch.manual_seed(seed_of(seed, *key, fabric.global_rank))
         yield
 
 
-def leave(code: int) -> NoReturn:
+def exit_now(code: int) -> NoReturn:
     """End this process, one of several, without the interpreter's own farewell.
 
     The threads of a process group outlive `destroy_process_group` if anything still knows the group, as torch's own

@@ -4,26 +4,22 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dmb.bridge import Bridge
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
-from dmb.training.engine import averaged
+from dmb.training.engine import Engine, averaged
 from dmb.training.settings import TrainingSettings
 from dmb.variance import CostBaseline, TimeDensity
 
-if TYPE_CHECKING:  # seconds to import: see `engine`
-    import lightning_fabric
-
 
 @dataclass
-class Progress:
+class TrainingState:
     """Where Algorithm 1 has come to. With the tensors and the settings it decides all that follows."""
 
     cycle: int = 0
@@ -33,9 +29,9 @@ class Progress:
     """Steps of Score-learning in all cycles so far."""
     seconds: float = 0.0
     running_bits: float | None = None
-    """Running mean of J_score on training batches, bits a token."""
+    """Running mean of J_score on training batches, bits per token."""
     prior_bits: float = math.nan
-    """J_Q under p_0, bits a token."""
+    """J_Q under p_0, bits per token."""
     best_bits: float | None = None
     best_step: int | None = None
     evaluated_step: int | None = None
@@ -56,8 +52,8 @@ class Learner:
         fabric: the engine that places, wraps and synchronises the network.
     """
 
-    def __init__(self, bridge: Bridge, settings: TrainingSettings, fabric: "lightning_fabric.Fabric"):
-        self.settings, self.fabric, self.progress = settings, fabric, Progress()
+    def __init__(self, bridge: Bridge, settings: TrainingSettings, fabric: Engine):
+        self.settings, self.fabric, self.progress = settings, fabric, TrainingState()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
         given = getattr(self.network, "given", None)
@@ -72,8 +68,8 @@ class Learner:
             fabric.setup_module(self.average.module)  # sharded like the network that it averages
         else:
             self.average.to(fabric.device)
-        self.model = _around(self.process, self.wrapped, bridge)
-        self.averaged = _around(self.process, self.average.module, bridge)
+        self.model = Bridge(self.process, self.wrapped, bridge.head)
+        self.averaged = Bridge(self.process, self.average.module, bridge.head)
 
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.network.parameters() if p.requires_grad and p.ndim < 2]
@@ -88,7 +84,6 @@ class Learner:
         )
         self.density = TimeDensity(central=True, keep=0.99, device=self.process.device)
         self.baseline = CostBaseline(self.process.device)
-        self._seen_costs: list[Tensor] = []
         if settings.start == "random":
             self._start_random()
         self.progress.prior_bits = self.prior_bits()
@@ -98,28 +93,15 @@ class Learner:
         """Whether every step of Score-learning teaches the rates as well."""
         return self.settings.matrix_objective == "joint"
 
-    def expected_cost(
-        self,
-        x_0: Int[Tensor, "p d"],
-        x_t: Int[Tensor, "p d"],
-        t: Float[Tensor, " p"],
-        given: Bool[Tensor, "p d"] | None,
-        value: Float[Tensor, "p d"],
-    ) -> Float[Tensor, "p d"]:
-        """What each position is expected to cost, by the steps before; what it has cost is remembered for the next."""
-        features = self.baseline.features(self.process, x_0, x_t, t)
-        if given is not None:  # they cost nothing, and teach nothing
-            features = torch.where(given[..., None], 0.0, features)
-        self._seen_costs.append(self.baseline.sums(features, t, value))
-        return self.baseline.predict(features, t).to(value.dtype)
+    def reduce(self, value: Tensor) -> Tensor:
+        """The mean of `value` over all processes."""
+        return averaged(self.fabric, value)
 
     def step_rates(self) -> None:
-        """Add `J_Q`'s own gradient a token to the rates', and move them. Every process has to call it."""
+        """Add `J_Q`'s own gradient per token to the rates', and move them. Every process has to call it."""
         optimiser, progress = self.matrix_optimiser, self.progress
         assert optimiser is not None
-        if self._seen_costs:
-            self.baseline.update(averaged(self.fabric, torch.stack(self._seen_costs).mean(0)))
-            self._seen_costs.clear()
+        self.baseline.learn(self.reduce)
         loss = self.model.prior_loss() / self.model.num_positions
         if not loss.isfinite():
             raise FloatingPointError(
@@ -141,12 +123,12 @@ class Learner:
         progress.prior_bits = self.prior_bits()
 
     def prior_bits(self) -> float:
-        """`J_Q` under the current estimate `p_0`, in bits a token."""
+        """`J_Q` under the current estimate `p_0`, in bits per token."""
         with torch.no_grad():
             return self.bits(self.model.prior_loss().item())
 
     def bits(self, nats: float) -> float:
-        """Bits a token from nats a sequence."""
+        """Bits per token from nats per sequence."""
         return nats / self.model.num_positions / math.log(2)
 
     def set_rates(self) -> None:
@@ -179,7 +161,7 @@ class Learner:
         )
         if len(self.process.p_0) == 1:  # positions share one estimate, and go on sharing it
             estimate = estimate.mean(0, keepdim=True)
-        uniform = self._data_states().to(estimate.dtype)
+        uniform = self.process.data_states.to(estimate.dtype)
         uniform = uniform / uniform.sum(-1, keepdim=True)
         self.process.set_marginals((settings.chains * estimate + uniform) / (settings.chains + 1))
         self.progress.prior_bits = self.prior_bits()
@@ -196,9 +178,9 @@ class Learner:
         """All that is needed to go on. Every process has to call it, as shards are gathered; the first one gets it."""
         tensors = {}
         for name, tensor in self._tensors():
-            whole = _gathered(tensor)  # one at a time, so that no device has to hold them all
+            gathered = whole(tensor)  # one at a time, so that no device has to hold them all
             if self.fabric.is_global_zero:
-                tensors[name] = whole.detach().to("cpu", copy=True)
+                tensors[name] = gathered.detach().to("cpu", copy=True)
         return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -221,7 +203,7 @@ class Learner:
                         optimiser.state[parameter] = {
                             slot: _scattered(value, parameter) for slot, value in slots.items()
                         }
-            self.progress = Progress(**state)
+            self.progress = TrainingState(**state)
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
 
@@ -248,27 +230,12 @@ class Learner:
                 for slot, value in optimiser.state.get(parameter, {}).items():
                     yield f"{prefix}.{name}.{slot}", value
 
-    def _data_states(self) -> Tensor:
-        """The states that data can take at each position: legal, and not the mask."""
-        legal = self.process.legal.clone()
-        mask_token = getattr(self.process, "mask_token", None)
-        if mask_token is not None:
-            legal[:, mask_token] = False
-        return legal
-
     def _start_random(self) -> None:
         generator = seeded(self.settings.seed, "start", device=self.process.device)
         shape, device = self.process.p_0.shape, self.process.device
         weights = -torch.rand(shape, generator=generator, device=device, dtype=torch.float64).log()  # Dirichlet(1)
-        weights = torch.where(self._data_states(), weights, 0.0)
+        weights = torch.where(self.process.data_states, weights, 0.0)
         self.process.set_marginals(weights / weights.sum(-1, keepdim=True))
-
-
-def _around(process: nn.Module, network: nn.Module, bridge: Bridge) -> Bridge:
-    """A bridge around a network that an engine has wrapped, and so is no `Network` by type any more."""
-    around = Bridge(bridge.process, bridge.network, bridge.head)
-    around.process, around.network = process, network  # type: ignore[assignment]
-    return around
 
 
 def _warmed_up(decay: float) -> Any:
@@ -281,7 +248,8 @@ def _warmed_up(decay: float) -> Any:
     return update
 
 
-def _gathered(tensor: Any) -> Tensor:
+def whole(tensor: Any) -> Tensor:
+    """`tensor`, gathered from all processes if it is sharded."""
     return tensor.full_tensor() if _sharded(tensor) else tensor
 
 
@@ -307,4 +275,4 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     if own.keys() != tensors.keys():
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
     for name, tensor in own.items():
-        tensor.copy_(_scattered(_gathered(tensors[name]), tensor))
+        tensor.copy_(_scattered(whole(tensors[name]), tensor))

@@ -3,15 +3,12 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from dmb.training.checkpoint import Checkpoint, Checkpoints
-from dmb.training.engine import averaged
-
-if TYPE_CHECKING:  # seconds to import: see `engine`
-    import lightning_fabric
+from dmb.training.engine import Engine, averaged
 
 
 @runtime_checkable
@@ -40,7 +37,7 @@ class Loop:
     Args:
         learner: what learns.
         fabric: the engine.
-        checkpoints: where to keep them; nowhere, unless given.
+        checkpoints: where to keep them. Default: nowhere.
         resume: go on from the newest, if there is one.
         minutes: the time limit, if there is one.
         stop: asked whether to stop.
@@ -49,7 +46,7 @@ class Loop:
     def __init__(
         self,
         learner: Learns,
-        fabric: "lightning_fabric.Fabric",
+        fabric: Engine,
         checkpoints: Checkpoints | None,
         resume: bool,
         minutes: float | None,

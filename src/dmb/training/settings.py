@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Algorithm 1 and its optimisers. Tolerances are in bits a token; 0 means never to stop early.
+    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 means never to stop early.
 
     >>> TrainingSettings(cycles=2, score_steps=500).total_steps
     1000
@@ -38,7 +38,7 @@ class TrainingSettings:
     """Steps of each of them."""
 
     batch_size: int = 128
-    """Sequences a step, over all processes and all accumulated parts."""
+    """Sequences per step, over all processes and all accumulated parts."""
     accumulate: int = 1
     """Parts that each process's share of a batch is cut into; more need less memory and give the same result."""
     learning_rate: float = 1e-3
@@ -52,7 +52,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     """Of the network's matrices (not of biases and norms)."""
     weight_decay_until: int | None = None
-    """The step at which weight decay turns to 0; never, unless given."""
+    """The step at which weight decay turns to 0. Default: never."""
     clip: float = 1.0
     """Largest norm of the gradient; 0 does not clip."""
     ema: float = 0.999

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -15,22 +15,19 @@ from dmb.processes import BridgeProcess
 from dmb.schedules import Canonical
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.engine import averaged, engine, gathered, skips_bad_steps
-from dmb.training.learner import Learner, Progress
+from dmb.training.engine import Engine, averaged, engine, gathered, skips_bad_steps
+from dmb.training.learner import Learner, TrainingState
 from dmb.training.loop import Loop, checkpoints_in
 from dmb.training.phases import matrix_phase, score_phase
 from dmb.training.reporting import AnyReport, Fact
 from dmb.training.settings import TrainingSettings, settings_from
-
-if TYPE_CHECKING:  # seconds to import: see `engine`
-    import lightning_fabric
 
 MOST_RATES_LOGGED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport(AnyReport):
-    """What happened since the report before. Bits are bits a token; steps are those of Score-learning in all cycles.
+    """What happened since the report before. Bits are bits per token; steps are those of Score-learning in all cycles.
 
     The sample is one, always from the same random numbers.
     """
@@ -84,9 +81,9 @@ class TrainingReport(AnyReport):
         head = f"cycle {self.cycle}  {self.counter()}"
         if self.validation is not None:
             best = "  best so far" if self.improved else ""
-            return f"{head}  bound {self._bound()} bits a token{best}"
+            return f"{head}  bound {self._bound()} bits per token{best}"
         if self.score_bits is None:
-            return f"{head}  J_Q {self.prior_bits:.5f} bits a token"
+            return f"{head}  J_Q {self.prior_bits:.5f} bits per token"
         return f"{head}  loss {self.bits:.4f}"
 
     def place(self) -> list[Fact]:
@@ -113,7 +110,7 @@ def train(
     data: DataSet,
     settings: TrainingSettings | None = None,
     *,
-    fabric: "lightning_fabric.Fabric | None" = None,
+    fabric: Engine | None = None,
     folder: Path | str | None = None,
     resume: bool = False,
     stop: Callable[[], bool] | None = None,
@@ -128,8 +125,8 @@ def train(
         bridge: what to train.
         data: what on; batches from `data.train`, evaluation on `data.validation`.
         settings: all settings at once; or give them one by one as `options`.
-        fabric: the engine, launched; one device of the best kind there is, unless given.
-        folder: where to keep checkpoints and the best model; nowhere, unless given.
+        fabric: the engine, launched. Default: one device of the best kind there is.
+        folder: where to keep checkpoints and the best model. Default: nowhere.
         resume: go on from the newest checkpoint in `folder`, if there is one.
         stop: asked after every step; when it says True a checkpoint is saved and training ends.
         options: fields of `TrainingSettings`.
@@ -151,7 +148,7 @@ def train(
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop).run()
 
 
-def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: "lightning_fabric.Fabric") -> None:
+def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine) -> None:
     """A ValueError if this bridge cannot be trained on these data with these settings."""
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
@@ -176,7 +173,7 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
             "rates are learned on the bound in canonical time only: on any other, fast clocks hide what they destroy "
             "at times that are hardly ever drawn (schedule=canonical)"
         )
-    if isinstance(process, BridgeProcess) and process.running.sum() < 2:
+    if isinstance(process, BridgeProcess) and process.clocks.running.sum() < 2:
         raise ValueError(
             "one clock alone has nothing to learn from the bound, since its speed means nothing in canonical time: "
             "let others run as well (floor above 0, or init=uniform)"
@@ -191,7 +188,7 @@ class _Trainer:
         bridge: Bridge,
         data: DataSet,
         settings: TrainingSettings,
-        fabric: "lightning_fabric.Fabric",
+        fabric: Engine,
         checkpoints: Checkpoints | None,
         resume: bool,
         stop: Callable[[], bool] | None,
@@ -206,7 +203,7 @@ class _Trainer:
         self._since = (self.progress.step, time.perf_counter())
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> TrainingState:
         return self.learner.progress
 
     def run(self) -> Iterator[TrainingReport]:
@@ -289,7 +286,7 @@ class _Trainer:
         if len(chosen) < world:
             raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
         rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
-        label = split.labels(rows) if self.learner.network.num_classes else None
+        label = split.labels(rows) if self.bridge.num_classes else None
         bound = self.learner.averaged.bound(
             split[rows].to(fabric.device),
             label=None if label is None else label.to(fabric.device),

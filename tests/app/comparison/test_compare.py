@@ -69,7 +69,7 @@ def test_two_rows_through_real_processes(tmp_path, capsys, instead):
         assert f"| {row['name']} | {row['title']} | {stored['bits']:.4f} ± {stored['stderr']:.4f} |" in first.out
     assert (out / "table.md").read_text().startswith(first.out)
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert len([line for line in first.err.splitlines() if "bits a token on test" in line]) == 1
+    assert len([line for line in first.err.splitlines() if "bits per token on test" in line]) == 1
 
     before = contents(out)
     instead("exit 1")

@@ -65,8 +65,12 @@ def test_no_two_settings_share_a_name_and_how_to_train_comes_last(recipe):
         (["order=descending", "tied=true"], dmb.BridgeProcess),
         (["mask=true", "floor=0", "schedule=canonical"], dmb.BridgeProcess),
         (["init=match"], dmb.BridgeProcess),
-        (["init=nested", "process=varying"], dmb.VaryingBridgeProcess),
-        (["schedule=geometric", "parametrisation=softplus", "init=uniform"], dmb.BridgeProcess),
+        (["init=nested", "process=varying"], dmb.BridgeProcess),
+        (["schedule=geometric", "init=uniform"], dmb.BridgeProcess),
+        (["process=tree", "grouping=value", "schedule=canonical"], dmb.BridgeProcess),
+        (["process=tree", "grouping=frequency", "stages=2", "tied=true"], dmb.BridgeProcess),
+        (["process=tree", "clusters=6,2", "ratio=2"], dmb.BridgeProcess),
+        (["process=tokenwise", "schedule=linear"], dmb.TokenwiseMasking),
         (["network=transformer", "width=16", "heads=2", "classes=true"], dmb.BridgeProcess),
         (["head=score"], dmb.BridgeProcess),
     ],
@@ -77,6 +81,39 @@ def test_every_choice_builds_a_bridge_that_has_a_loss(settings, expected):
     assert isinstance(bridge.process, expected)
     label = data.train.labels(slice(4)) if bridge.network.num_classes else None
     assert bridge.loss(data.train[:4], label=label).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "hierarchy", "clocks", "names"),
+    [
+        (["process=bridge"], dmb.Line, dmb.Steady, 0),
+        (["process=varying", "mask=true"], dmb.Line, dmb.Varying, 1),
+        (["process=tree", "grouping=value"], dmb.Tree, dmb.Steady, 16),  # 8 pairs, 4, 2 and 1 of those, and the root
+        (["process=tree", "grouping=frequency", "stages=2"], dmb.Tree, dmb.Steady, 2),
+        (["process=tree", "clusters=6,2"], dmb.Tree, dmb.Steady, None),
+    ],
+)
+def test_the_settings_of_a_process_choose_its_hierarchy_and_its_clocks(settings, hierarchy, clocks, names):
+    process = override(recipes.digits(), settings).process.build(dmb.data.digits())
+    assert isinstance(process.hierarchy, hierarchy)
+    assert isinstance(process.clocks, clocks)
+    assert names is None or process.names == names
+    assert process.num_states == 17 + process.names
+
+
+def test_clusters_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="clusters must be whole numbers with commas in between, got '6;2'"):
+        override(recipes.digits(), ["process=tree", "clusters=6;2"]).build(dmb.data.digits())
+
+
+def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path):
+    file = tmp_path / "table.csv"
+    rng = np.random.default_rng(0)
+    file.write_text("\n".join(["colour,size"] + [f"{rng.choice([*'rgb'])},{rng.integers(2)}" for _ in range(60)]))
+    data = dmb.data.table(file)
+    bridge = override(recipes.table(), ["process=uniform", "width=16", "blocks=1"]).build(data)
+    assert bridge.process.legal.sum(-1).tolist() == [3, 2]
+    assert bridge.loss(data.train[:4]).isfinite().all()
 
 
 def test_the_papers_network_has_its_size():

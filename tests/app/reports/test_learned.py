@@ -8,12 +8,16 @@ import scipy.integrate
 import torch
 
 import dmb
+from dmb import grouping
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
-from dmb.app.reports import curves, figures, write_report
+from dmb.app.reports import curves, figures, pictures, write_report
 from dmb.app.reports.drawing import to_svg
 from dmb.app.reports.learned import clock_intensities, rate_matrix
+from dmb.app.reports.names import names_of
 from dmb.app.reports.survival import survival_by_position, survival_by_state
+from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
+from dmb.data import Characters
 
 TIMES = np.array([0.0, 0.3, 0.75, 1.0])
 CHANGED = 0.999 * TIMES
@@ -70,7 +74,7 @@ def test_positions_are_weighted_by_the_marginals_of_their_states():
 def test_a_state_that_one_position_never_leaves_stays_there_and_does_not_count_in_its_mean():
     rank = torch.tensor([[0, 1], [1, 0]])
     marginals = torch.tensor([[0.2, 0.8], [0.2, 0.8]])
-    process = dmb.BridgeProcess(torch.tensor([[1.0], [2.0]]), rank, marginals=marginals)
+    process = dmb.BridgeProcess(dmb.Line(rank), dmb.Steady(torch.tensor([[1.0], [2.0]])), marginals=marginals)
     states, chance = survival_by_state(process, TIMES)
     assert states.tolist() == [1, 0]
     assert np.allclose(chance, [(1 + (1 - CHANGED) ** 2) / 2, (1 - CHANGED + 1) / 2], atol=1e-6)
@@ -80,9 +84,7 @@ def test_a_state_that_one_position_never_leaves_stays_there_and_does_not_count_i
 def test_in_canonical_time_the_mean_over_all_tokens_falls_on_a_straight_line():
     mu = torch.tensor([[0.5, 0.3, 0.2]])
     padded = torch.nn.functional.pad(mu, (0, 1))
-    process = dmb.TokenwiseMasking(
-        torch.tensor([[0.3, 1.0, 6.0]]), schedule=dmb.schedules.Canonical(padded), marginals=padded
-    )
+    process = dmb.TokenwiseMasking(torch.tensor([[0.3, 1.0, 6.0]]), schedule=dmb.Canonical(), marginals=padded)
     states, chance = survival_by_state(process, TIMES)
     assert states.tolist() == [0, 1, 2]
     assert np.allclose(mu.double().numpy()[0] @ chance, 1 - CHANGED, atol=1e-6)
@@ -93,10 +95,10 @@ def test_in_canonical_time_the_mean_over_all_tokens_falls_on_a_straight_line():
 
 def varying():
     """Two positions with orders of their own; no two clocks are alike."""
-    process = dmb.VaryingBridgeProcess(torch.tensor([[0.5, 2.0], [1.0, 0.1]]), torch.tensor([[0, 1, 2], [2, 0, 1]]))
+    clocks = dmb.Varying(torch.tensor([[0.5, 2.0], [1.0, 0.1]]))
     with torch.no_grad():
-        process.raw_profile.copy_(torch.arange(16.0).view(2, 4, 2).sin())
-    return process.double()
+        clocks.raw_profile.copy_(torch.arange(16.0).view(2, 4, 2).sin())
+    return dmb.BridgeProcess(dmb.Line(torch.tensor([[0, 1, 2], [2, 0, 1]])), clocks).double()
 
 
 def speed(u, mixture):
@@ -124,6 +126,77 @@ def test_the_mean_rate_matrix_of_varying_clocks_leads_to_where_they_lead():
         Q, order = rate_matrix(process, position)
         dense = process.to_dense(1.0)[position].detach()[order][:, order]
         assert torch.allclose(torch.matrix_exp(-math.log(1e-3) * torch.from_numpy(Q)), dense, atol=1e-6)
+
+
+# -- trees ------------------------------------------------------------------------------------------------------------
+
+PARENTS = [[5, 5, 6, 6, 7, 7, 7, 7], [6, 5, 5, 6, 7, 7, 7, 7]]
+"""{{0, 1}, {2, 3}, 4} at one position, {{1, 2}, {0, 3}, 4} at the other."""
+
+
+def tree(rows=2):
+    rates = torch.tensor([[0.5, 3.0, 1.0], [2.0, 0.0, 0.7]])[:rows]
+    hierarchy = dmb.Tree(torch.tensor(PARENTS)[:rows], names=3)
+    return dmb.BridgeProcess(hierarchy, dmb.Steady(rates), num_positions=2).double()
+
+
+def test_only_the_nodes_of_a_tree_with_something_below_them_have_clocks():
+    shown, total = clock_intensities(tree()), -math.log(1e-3)
+    assert np.isnan(shown[:, :5]).all()
+    # of two clocks at one depth the later belongs to the state that comes first
+    assert np.allclose(shown[:, 5:] / total, [[3.0, 0.5, 1.0], [0.0, 2.0, 0.7]], atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_rate_matrix_of_a_tree_generates_it_and_places_groups_together(rows):
+    process = tree(rows)
+    orders = [[4, 0, 1, 5, 2, 3, 6, 7], [4, 1, 2, 5, 0, 3, 6, 7]]
+    for position in range(2):
+        Q, order = rate_matrix(process, position)
+        assert order == orders[position if rows == 2 else 0]
+        assert (np.tril(Q, -1) == 0).all()
+        dense = process.to_dense(1.0)[position].detach()[order][:, order]
+        assert torch.allclose(torch.matrix_exp(-math.log(1e-3) * torch.from_numpy(Q)), dense, atol=1e-6)
+
+
+def test_names_know_what_lies_below_them():
+    names = names_of(tree())
+    assert names.below[:, 0].nonzero()[1].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4]
+    assert names.below[:, 1].nonzero()[1].tolist() == [1, 2, 0, 3, 0, 1, 2, 3, 4]
+    assert names.coarse.tolist() == [[False, False], [False, False], [True, True]]
+    assert names_of(dmb.UniformProcess(3, 4)) is None
+    assert names_of(tokenwise()).below.tolist() == [[[True, True, False], [True, True, True]]]
+
+
+def test_labels_of_names_are_what_lies_below_them_and_a_single_one_is_a_mask():
+    letters = Symbols(Characters("abcde"), names_of(tree()), 8)
+    assert letters.labels(0) == [*"abcde", "{a b}", "{c d}", "any"]
+    assert letters.labels(1) == [*"abcde", "{b c}", "{a d}", "any"]
+    assert letters.row([4, 6]) == ["e", "░"]
+    assert letters.row([7, 5]) == ["▓", "░"]
+    numbers = Symbols(dmb.data.Grid([2], 8), names_of(value_tree(8)), 15)
+    assert numbers.labels(0)[8:] == ["{0 1}", "{2 3}", "{4 5}", "{6 7}", "{0…3}", "{4…7}", "any"]
+    assert numbers.row([8, 12]) == ["░", "▒"]
+    assert Symbols(Characters("ab"), names_of(masked(2)), 3).labels(0) == ["a", "b", "mask"]
+    assert Symbols(Characters("ab"), names_of(masked(2)), 3).row([2, 0]) == ["▒", "a"]
+
+
+def value_tree(states):
+    hierarchy = grouping.by_value(states)
+    return dmb.BridgeProcess(hierarchy, dmb.Steady(hierarchy.level_rates(5.0)), num_positions=2)
+
+
+def masked(states):
+    return dmb.BridgeProcess.from_marginals(torch.full((2, states), 1 / states), mask=True, floor=0.0)
+
+
+def test_a_name_of_shades_is_painted_in_the_middle_one_with_orange_as_wide_as_it_is():
+    names = names_of(value_tree(5))  # {{{0 1} {2 3}} 4}
+    painted = pictures.painted(dmb.data.Grid([1, 6], 5), np.array([[4, 5, 6, 7, 8, 0]]), names)
+    orange = np.array([0xD9, 0x66, 0x2B]) / 255
+    expected = [1, 0.25 * orange, 0.25 * orange + 0.75 * 0.5, 0.75 * orange + 0.25 * 0.25, orange, 0]
+    for pixel, wanted in zip(painted[0, 0], expected, strict=True):
+        np.testing.assert_allclose(pixel, wanted * np.ones(3))
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -214,6 +287,30 @@ def test_the_page_of_a_tokenwise_run_shows_when_each_letter_is_masked(tmp_path):
     named = re.findall(r">([a-e␣])</text>", picture(page, "learning"))
     assert sorted(named) == ["a", "d"]
     assert "mask" not in picture(page, "survival")
+
+
+def test_the_page_of_a_tree_of_letters_names_groups_by_what_is_in_them(tmp_path):
+    file = tmp_path / "letters.txt"
+    rng = np.random.default_rng(0)
+    file.write_text("".join(f"{rng.choice([*'bdf'])}{rng.choice([*'aei'])}" for _ in range(400)))
+    page = written(
+        tmp_path / "run", dmb.data.text(file, length=10),
+        ProcessChoice(process="tree", grouping="cooccurrence", clusters="2", schedule="canonical", tied=True), "joint",
+        [[5.0, 5.0, 1.0], [1.0, 6.0, 1.0]],
+    )  # fmt: skip
+    process = Run.open(tmp_path / "run").bridge().process
+    labels = Symbols(dmb.data.text(file, length=10).codec, names_of(process), process.num_states).labels(0)
+    assert {"survival", "clocks", "matrix", "learning"} <= shown(page)
+    assert labels[-3:] == ["{a e i}", "{b d f}", "any"]
+    for name in labels[-process.names :]:
+        assert name in picture(page, "clocks")
+        assert name in picture(page, "matrix")
+        assert name not in picture(page, "survival")
+    assert "root: any" in picture(page, "learning")
+    assert "A state with nothing below it has none." in page
+    assert "rank" not in page
+    assert "names of groups of states, from fine to coarse" in page
+    assert '<span class="mask">' in page
 
 
 def test_the_page_of_a_varying_table_shows_columns_side_by_side(tmp_path):

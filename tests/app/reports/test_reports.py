@@ -144,10 +144,28 @@ def many_states(folder):
     return trained(folder, recipe(), dmb.data.array(rng.integers(0, 600, (60, 2)), num_states=600))
 
 
+def tree_of_shades(folder):
+    rng = np.random.default_rng(6)
+    chosen = recipe(process="tree", grouping="value")
+    return trained(folder, chosen, dmb.data.array(rng.integers(0, 8, (60, 3, 4))))
+
+
+def tree_of_columns(folder):
+    rng = np.random.default_rng(7)
+    rows = ["colour,size"] + [f"{rng.choice(['red', 'green', 'blue', 'grey'])},{rng.integers(3)}" for _ in range(80)]
+    file = folder.parent / "table.csv"
+    file.write_text("\n".join(rows))
+    chosen = recipe(process="tree", grouping="frequency", source=str(file))
+    return trained(folder, chosen, dmb.data.table(file))
+
+
 RUNS = {
     make.__name__: make
-    for make in (images, masked_photographs, masked_codes, masked_text, scored_table, uniform_numbers, many_states)
-}
+    for make in (
+        images, masked_photographs, masked_codes, masked_text, scored_table, uniform_numbers, many_states,
+        tree_of_shades, tree_of_columns,
+    )
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -251,6 +269,14 @@ def test_table_cells_and_column_names_are_escaped(runs):
     assert "<td><b></td>" not in source
 
 
+def test_names_of_shades_are_orange_and_those_of_columns_shaded(runs):
+    assert "the wider the group, the more of it" in runs["tree_of_shades"][1]
+    source = runs["tree_of_columns"][1]
+    assert "names of groups of states, from fine to coarse" in source
+    assert '<span class="mask">▓' in source
+    assert "masked" not in source
+
+
 def test_masks_are_shown_as_such(runs):
     source = runs["masked_text"][1]
     path = re.search(r'<pre class="path">(.*?)</pre>', source, re.DOTALL)[1].split("\n")
@@ -281,6 +307,11 @@ def test_a_process_without_rates_and_a_matrix_too_large_to_show_get_a_sentence(r
         ("scored_table", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
         ("uniform_numbers", {"bound", "survival", "marginals"}),
         ("many_states", {"bound", "survival", "clocks", "learning", "marginals"}),
+        (
+            "tree_of_shades",
+            {"bound", "survival", "clocks", "matrix", "learning", "forward", "reverse", "sheet", "marginals"},
+        ),
+        ("tree_of_columns", {"bound", "survival", "clocks", "matrix", "learning", "marginals"}),
     ],
 )
 def test_every_figure_is_there(runs, name, figures_shown):
@@ -395,16 +426,16 @@ def test_an_evaluation_of_one_sequence_has_no_error(copy):
     (run.path / "evaluation.json").write_text(
         json.dumps({"test": {"bits": 1.25, "stderr": math.nan, "sequences": 1, "step": run.best()["step"]}})
     )
-    assert "<b>1.2500</b> bits a token on test data" in write_report(run).read_text(encoding="utf-8")
+    assert "<b>1.2500</b> bits per token on test data" in write_report(run).read_text(encoding="utf-8")
 
 
 # -- what the figures show --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["images", "masked_text", "scored_table"])
+@pytest.mark.parametrize("name", ["images", "masked_text", "scored_table", "tree_of_shades", "tree_of_columns"])
 def test_the_rate_matrix_shown_generates_the_process(runs, name):
     process = process_of(runs, name)
-    total = process.schedule(torch.ones(1, dtype=torch.float64), process.exits).sigma_bar
+    total = process.clock(1.0, 1).sigma_bar
     for position in (0, process.num_positions - 1):
         Q, order = rate_matrix(process, position)
         dense = process.to_dense(1.0)[position].detach().double()[order][:, order]
@@ -446,7 +477,8 @@ def test_reverse_states_fall_to_time_zero_and_end_in_data(runs, name):
     assert len(path) == 8
     assert path[0].t == 1
     assert path[-1].t == 0
-    bridge.data("samples", path[-1].x)
+    bridge.process.data("samples", path[-1].x)
+    assert bridge.training
 
 
 def test_the_distance_of_real_draws_is_the_floor_and_that_of_others_is_not():
@@ -465,7 +497,7 @@ def test_large_models_get_few_samples(runs):
     bridge = runs["uniform_numbers"][0].bridge()
     assert effort(bridge) == EFFORTS[0]
     process = dmb.UniformProcess(300, 4)
-    long = dmb.Bridge(process, dmb.Transformer(4, 300, blocks=1, width=16, heads=2, conditioning=8))
+    long = dmb.Bridge(process, dmb.Transformer.for_process(process, blocks=1, width=16, heads=2, conditioning=8))
     assert effort(long).samples <= 16
 
 

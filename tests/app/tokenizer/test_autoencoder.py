@@ -317,7 +317,7 @@ def retensored(folder, **changes):
         (lambda folder: (folder / "config.json").write_text("{"), "config.json does not describe a VQ-VAE"),
         (lambda folder: (folder / "config.json").write_text("[1]"), "config.json does not describe a VQ-VAE"),
         (lambda folder: rewritten(folder, type="MLP"), "does not describe a VQ-VAE: its type is not VQVAE"),
-        (lambda folder: rewritten(folder, format=9), "does not describe a VQ-VAE: it has format 9, this version of dmb reads 1"),
+        (lambda folder: rewritten(folder, format=9), "does not describe a VQ-VAE: it has format 9, this version of dmb reads 2"),
         (lambda folder: rewritten(folder, depth=9), "does not describe a VQ-VAE: VQVAE cannot be built"),
         (lambda folder: rewritten(folder, grid="4"), "does not describe a VQ-VAE"),
         (lambda folder: rewritten(folder, grid=3), "does not describe a VQ-VAE: size / grid must be a power of 2"),

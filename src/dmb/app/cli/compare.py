@@ -36,13 +36,13 @@ def compare(
     Args:
         recipe: what all rows share.
         data: train on this instead; see train.
-        out: the folder of the comparison; runs/compare-<recipe> unless given.
-        rows: compare these; all that make sense for the data, unless given.
+        out: the folder of the comparison; default: runs/compare-<recipe>.
+        rows: compare these; default: all that make sense for the data.
         seeds: runs of every row, with the seeds 0, 1, …
-        steps: of Score-learning in every run; as many as the recipe has, unless given.
-        sequences: test sequences to evaluate, spread evenly; all, unless given.
+        steps: of Score-learning in every run; default: as many as the recipe has.
+        sequences: test sequences to evaluate, spread evenly; default: all.
         samples: network calls for each of them; where test data are few, more make the bound surer.
-        workers: runs side by side; as many as there are cores, unless given, or one on a GPU.
+        workers: runs side by side; default: as many as there are cores, or one on a GPU.
         set: change settings of all rows.
         list_: print the rows with their settings, and do nothing.
     """

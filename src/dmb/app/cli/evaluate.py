@@ -44,7 +44,7 @@ def evaluate(
     accelerator: Accelerator = "auto",
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
-    """Bound the bits a token that a run's model needs for data it has not seen; compare its images with real ones.
+    """Bound the bits per token that a run's model needs for data it has not seen; compare its images with real ones.
 
     Examples: `dmb evaluate RUN`; `dmb evaluate RUN --metrics bound fid --steps 128`.
 
@@ -57,14 +57,14 @@ def evaluate(
         split: which part of the data.
         data: bound that split of another file, read with the run's own alphabet.
         sequences: bound (or bring back) so many, spread evenly, instead of all.
-        samples: for the bound, network calls a sequence; 1 unless given.
-        batch_size: for the bound, sequences a network call; 128 unless given.
-        images: to sample for fid, and to compare with; 10000 unless given.
+        samples: for the bound, network calls per sequence; default: 1.
+        batch_size: for the bound, sequences per network call; default: 128.
+        images: to sample for fid, and to compare with; default: 10000.
         weights: of the network that fid needs, if they are not in the data folder.
-        steps: for fid, network calls a sample; 64 unless given.
+        steps: for fid, network calls per sample; default: 64.
         sampler: for fid, as in sample.
-        guidance: for fid, how strongly to follow classes, which are as frequent as in training; 1 unless given.
-        seed: of times, noise and samples; 0 unless given.
+        guidance: for fid, how strongly to follow classes, which are as frequent as in training; default: 1.
+        seed: of times, noise and samples; default: 0.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
         json_: print JSON.
     """

@@ -15,7 +15,7 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
     """Train, evaluate, sample and report on built-in data: scikit-learn's digits, about two minutes on two cores.
 
     Args:
-        out: the run folder to make; runs/digits-<time> unless given.
+        out: the run folder to make; default: runs/digits-<time>.
         seed: of everything random.
     """
     recipe = recipes.override(recipes.digits(), [f"seed={seed}"])

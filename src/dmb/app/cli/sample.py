@@ -38,8 +38,8 @@ def sample(
     Args:
         run: the run folder.
         n: how many.
-        steps: network calls a sample; 64 unless given.
-        sampler: ancestral (exact at any step size) unless given; tweedie for a score head.
+        steps: network calls per sample; default: 64.
+        sampler: default: ancestral (exact at any step size); tweedie for a score head.
         template: what is known; blanks and whatever is missing at the end are filled in.
         blank: the symbol that stands for a blank.
         label: class, for a model that knows classes.

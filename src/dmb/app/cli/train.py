@@ -41,7 +41,7 @@ def train(
         recipe: the settings to start from.
         data: train on this instead: digits, cifar10, pydocs, text8, markov; a file of text, .npy, .npz, .csv or
             .parquet; a folder of images; or the run folder of a VQ-VAE, for the codes of its images.
-        out: the run folder; runs/<recipe>-<time> unless given.
+        out: the run folder; default: runs/<recipe>-<time>.
         resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
         set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.
         show: print every setting with its value, and do nothing.

@@ -70,4 +70,4 @@ def _written(plan: Plan, failures: dict[Path, str]) -> Results:
 
 def _outcome(found: Results, job: Job) -> str:
     [result] = [result for row in found.rows if row.row == job.row for result in row.runs if result.seed == job.seed]
-    return f"{result.bits:.4f} ± {result.stderr:.4f} bits a token on test, {duration(60 * result.minutes)}"
+    return f"{result.bits:.4f} ± {result.stderr:.4f} bits per token on test, {duration(60 * result.minutes)}"

@@ -1,4 +1,4 @@
-"""The figure of a comparison: the bound on validation data as training goes on, one line a row."""
+"""The figure of a comparison: the bound on validation data as training goes on, one line per row."""
 
 import numpy as np
 from jaxtyping import Float
@@ -33,7 +33,7 @@ def curves(results: Results) -> Figure:
         axes.axhline(results.unigram_bits, color=GREY, linewidth=0.8, label=f"marginals  {results.unigram_bits:.4f}")
     axes.set_xlabel("training tokens")
     axes.xaxis.set_major_formatter(EngFormatter())
-    axes.set_ylabel("validation bound, bits a token")
+    axes.set_ylabel("validation bound, bits per token")
     gridlines(axes)
     if drawn:
         title = "at the end, mean over seeds"

@@ -134,12 +134,12 @@ def plan(
     Args:
         recipe: what all rows share, with `shared` and `source` applied.
         out: the folder of the comparison.
-        source: the data, as the command line has them; those of the recipe, unless given.
+        source: the data, as the command line has them. Default: those of the recipe.
         shared: settings, as the command line has them.
-        names: of rows; all that make sense for the data, unless given.
+        names: of rows. Default: all that make sense for the data.
         seeds: how many.
-        steps: of Score-learning a run; the recipe's, unless given.
-        sequences: test sequences to evaluate; all, unless given.
+        steps: of Score-learning in a run. Default: the recipe's.
+        sequences: test sequences to evaluate. Default: all.
         samples: network calls for each of them.
     """
     steps = recipe.training.total_steps if steps is None else steps

@@ -17,7 +17,7 @@ from dmb.pretrained import WEIGHTS
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """The figures of one finished run. Bits are bits a token."""
+    """The figures of one finished run. Bits are bits per token."""
 
     seed: int
     bits: float

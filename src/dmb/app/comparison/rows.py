@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dmb.data import DataSet
-from dmb.data.codecs import Grid, Picture
+from dmb.data.codecs import Columns, Grid, Picture
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
 
     Args:
         data: its number of states says how fast each of those clocks is; only ordinal values get the rows in natural
-            order, only positions with equally many states the one of uniform noise, only three states or more have
-            clocks to weigh against each other, and only four or more gather in stages.
+            order, only three states or more have clocks to weigh against each other, and only four or more gather in
+            stages.
         steps: of Score-learning.
     """
     once = (f"score_steps={steps}", "cycles=1", "matrix_steps=0")
@@ -66,7 +66,14 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
         Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
             (*joint, "order=descending", "mask=true", little)),
     ]  # fmt: skip
-    if isinstance(data.codec, Grid | Picture):
+    ordinal = isinstance(data.codec, Grid | Picture)
+    if not isinstance(data.codec, Columns):  # whose columns have values of their own each
+        by = "value" if ordinal else "cooccurrence"
+        rows.append(
+            Row("mean-tree", f"bridge, tree of clusters by {by}, fixed, mean head",
+                (*once, "process=tree", f"grouping={by}", "schedule=canonical", "head=mean"))
+        )  # fmt: skip
+    if ordinal:
         natural = "order=natural"
         rows += [
             Row("mean-natural", "bridge, natural order, J_Q, mean head", (*published, natural, "head=mean")),
@@ -74,8 +81,6 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
         ]
     if data.num_states < 4:  # too few for two stages
         rows = [row for row in rows if not row.name.endswith("-nested")]
-    if data.num_states < 3:  # one clock a position
+    if data.num_states < 3:  # one clock per position
         rows = [row for row in rows if not row.name.startswith("learned-") or row.name == "learned-mask"]
-    if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
-        rows = [row for row in rows if row.name != "sedd-uniform"]
     return rows

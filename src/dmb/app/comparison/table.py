@@ -5,12 +5,12 @@ import math
 from dmb.app.comparison.results import Results, RowResult
 from dmb.version import __version__
 
-HEADER = ("row", "what", "test bits a token", "s.d. over seeds", "above the best", "prior part", "runs",
-          "minutes a run", "tokens/s")  # fmt: skip
+HEADER = ("row", "what", "test bits per token", "s.d. over seeds", "above the best", "prior part", "runs",
+          "minutes per run", "tokens/s")  # fmt: skip
 
 
 def table(results: Results) -> str:
-    """One line a row, best first; below it, what is missing and why."""
+    """One line per row, best first; below it, what is missing and why."""
     lines = [HEADER, ("---", "---", *["---:"] * (len(HEADER) - 2)), *(_line(results, row) for row in results.rows)]
     failed = [
         f"- {row.row.name}, seed {seed}, failed: `{reason.replace('`', chr(39))}`"
@@ -28,11 +28,11 @@ def page(results: Results) -> str:
     seeds = "the seed 0" if plan.seeds == 1 else f"the seeds 0 to {plan.seeds - 1}"
     notes = (
         f"{data.name}: {data.num_positions} positions, {data.num_states} states. Every run: {plan.steps:,} steps of "
-        f"Score-learning, {tokens:,} tokens; every row with {seeds}. Test bits: an upper bound on bits a token, of the "
-        f"weights that did best on validation data, on {plan.test_sequences:,} of {len(data.test):,} test sequences, "
-        f"with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean over seeds ± "
-        "the mean of the runs' standard errors over "
-        "sequences, which are the same for all. How much seeds differ is the standard deviation beside it. "
+        f"Score-learning, {tokens:,} tokens; every row with {seeds}. Test bits: an upper bound on bits per token, of "
+        f"the weights that did best on validation data, on {plan.test_sequences:,} of {len(data.test):,} test "
+        f"sequences, with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean "
+        "over seeds ± the mean of the runs' standard errors over sequences, which are the same for all. "
+        "How much seeds differ is the standard deviation beside it. "
         f"Marginals alone: {data.unigram_bits(data.test):.4f} bits."
     )
     return f"{table(results)}\n{notes}\n\nMade with dmb {__version__} by\n\n```sh\n{plan.command()}\n```\n"

@@ -56,7 +56,7 @@ def features(
         batch_size: images a network call.
         progress: called with the number of images done, and of all.
         cache: a folder, such as `feature_cache()`, where features are looked for and kept, by the content of the images
-            and the weights. It fills as the work goes on, so that an interruption costs little. None, unless given.
+            and the weights. It fills as the work goes on, so that an interruption costs little. Default: none.
     """
     check_images(images)
     if batch_size < 1:

@@ -86,8 +86,8 @@ class Inception(nn.Module):
         Args:
             weights: a state dict with torchvision's names (`.safetensors`, or `.pth` without code), or a TorchScript
                 file of which only the parameters are used. To open TorchScript is to trust it: without a path only
-                files of known digest are opened, with one it is you who vouch for it. From the folder `inception` in
-                the data folder, unless given.
+                files of known digest are opened, with one it is you who vouch for it. Default: from the folder
+                `inception` in the data folder.
         """
         path = _known() if weights is None else existing(Path(weights).expanduser())
         return cls(_read(path), str(path))

@@ -14,7 +14,7 @@ from dmb.seeding import seeded
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """An upper bound on a model's bits a token, over one split of the data."""
+    """An upper bound on a model's bits per token, over one split of the data."""
 
     split: str
     bits: float
@@ -35,7 +35,7 @@ class Likelihood:
 
     def __str__(self) -> str:
         return (
-            f"{self.bits:.4f} ± {self.stderr:.4f} bits a token on {self.split} "
+            f"{self.bits:.4f} ± {self.stderr:.4f} bits per token on {self.split} "
             f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f}); marginals alone {self.unigram_bits:.4f}"
         )
 
@@ -58,10 +58,10 @@ def likelihood(
         bridge: the model.
         data: where to find the split.
         split: `train`, `validation` or `test`.
-        marginals: of the data it was trained on, for the baseline; those of `data.train`, unless given.
-        sequences: how many to look at; all, unless given.
-        samples: network calls a sequence.
-        batch_size: sequences a network call.
+        marginals: of the data it was trained on, for the baseline. Default: those of `data.train`.
+        sequences: how many to look at. Default: all.
+        samples: network calls per sequence.
+        batch_size: sequences per network call.
         seed: of the times and the noise.
         progress: called with the number of network rows done, and of all there are to do.
     """
@@ -71,7 +71,7 @@ def likelihood(
     if sequences is not None and sequences < 1:
         raise ValueError(f"sequences must be at least 1, got {sequences}")
     chosen = part.spread(sequences or len(part))
-    label = part.labels(chosen) if bridge.network.num_classes else None
+    label = part.labels(chosen) if bridge.num_classes else None
     done = 0
 
     def advance(rows: int) -> None:

@@ -138,7 +138,7 @@ class RealImages:
 
     def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
         """Classes of the training images, for the samples to have them as often; None if the model knows no classes."""
-        if not bridge.network.num_classes:
+        if not bridge.num_classes:
             return None
         labels = self.data.train.labels(self.training_rows)
         if labels is None:
@@ -195,7 +195,7 @@ def image_quality(
     Args:
         bridge: a model of the same tokens.
         real: what to compare with.
-        steps: network calls a sample.
+        steps: network calls per sample.
         sampler: see `Bridge.sample`.
         guidance: how strongly to follow the class; 1 is the model's own.
         seed: of the samples.

@@ -46,7 +46,7 @@ def reconstruction(
         vqvae: the model.
         data: images, as pixels.
         split: `train`, `validation` or `test`.
-        images: how many; all, unless given.
+        images: how many. Default: all.
         progress: called with the number of images done, and of all there are to do.
     """
     if not isinstance(data.codec, ImageCodec):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -18,9 +18,7 @@ from dmb.app.tokenizer.training import (
 )
 from dmb.data.base import DataSet
 from dmb.seeding import seed_of
-
-if TYPE_CHECKING:  # seconds to import: see `dmb.training.engine`
-    import lightning_fabric
+from dmb.training import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,7 @@ class VQRecipe(AnyRecipe):
             torch.manual_seed(seed_of(self.training.seed, "init"))
             return self.autoencoder.build(data)
 
-    def check(self, model: VQVAE, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+    def check(self, model: VQVAE, data: DataSet, fabric: Engine) -> None:
         refuse_unfit_autoencoder(model, data, self.training, fabric)
 
     def train(
@@ -72,7 +70,7 @@ class VQRecipe(AnyRecipe):
         model: VQVAE,
         data: DataSet,
         *,
-        fabric: "lightning_fabric.Fabric",
+        fabric: Engine,
         folder: Path,
         resume: bool,
         stop: Callable[[], bool],

@@ -4,21 +4,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import torch
 
+from dmb import grouping
 from dmb.app.loading import load
 from dmb.bridge import Bridge
+from dmb.clocks import Steady, Varying
 from dmb.data import Codec, DataSet
+from dmb.hierarchies import Tree
 from dmb.networks import MLP, Network, Transformer
-from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, VaryingBridgeProcess
+from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.seeding import seed_of
-from dmb.training import AnyReport, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
-
-if TYPE_CHECKING:  # seconds to import: see `dmb.training.engine`
-    import lightning_fabric
+from dmb.training import AnyReport, Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
 
 R = TypeVar("R", bound="AnyRecipe")
 
@@ -31,11 +31,11 @@ class DataChoice:
     """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of
     images; or the run of a VQ-VAE."""
     length: int | None = None
-    """Tokens a sequence, for text."""
+    """Tokens per sequence, for text."""
     encoding: str = "characters"
     """How a text file becomes tokens: `characters`, `bytes`, or the path of a `tokenizers` JSON file."""
     levels: int | None = None
-    """Levels a channel of an image, 256 unless given."""
+    """Levels per channel of an image; default: 256."""
 
     def load(
         self,
@@ -55,9 +55,9 @@ class DataChoice:
 class ProcessChoice:
     """The forward process; see `BridgeProcess.from_marginals`."""
 
-    process: Literal["bridge", "varying", "tokenwise", "uniform"] = "bridge"
-    """A bridge, or one whose clocks also learn how to vary in time; masking with a learned schedule for each state
-    (GenMD4); or uniform noise. The options below are the bridges', but for `tied` and `schedule`."""
+    process: Literal["bridge", "varying", "tree", "tokenwise", "uniform"] = "bridge"
+    """A bridge on a line, one whose clocks also learn how to vary in time, or one on a tree of clusters; masking with a
+    learned schedule for each state (GenMD4); or uniform noise. `tied` and `schedule` are read for all of them."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
     """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value. Under
     `nested` and `match`, which bring an order of their own, it is not read."""
@@ -70,23 +70,37 @@ class ProcessChoice:
     """One set of rates for all positions."""
     mask: bool = False
     """One more state on top that data never visit."""
-    parametrisation: Literal["exp", "softplus"] = "exp"
+    grouping: Literal["cooccurrence", "value", "frequency"] = "cooccurrence"
+    """What a tree goes by: which neighbours states have (text, codes), their values (shades), or how frequent they are
+    (in `stages`)."""
+    clusters: str = "12,5"
+    """How many clusters each level of a tree has by co-occurrence, from fine to coarse."""
+    ratio: float = 5.0
+    """How much faster every level of a tree is than the one above it."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
 
     def build(self, data: DataSet) -> ForwardProcess:
         """The process for `data`."""
         marginals = data.marginals()
-        schedule = self._schedule(data)
+        schedules: dict[str, type[Schedule]] = {
+            "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
+        }  # fmt: skip
+        schedule = schedules[self.schedule]()
         if self.process == "uniform":
-            if data.state_counts is not None and len(set(data.state_counts.tolist())) > 1:
-                raise ValueError("process='uniform' needs positions with equally many states")
-            return UniformProcess(data.num_positions, data.num_states, schedule=schedule, marginals=marginals)
+            return UniformProcess(
+                data.num_positions, data.num_states, schedule=schedule, marginals=marginals,
+                state_counts=data.state_counts,
+            )  # fmt: skip
         if self.process == "tokenwise":
             return TokenwiseMasking.from_marginals(
                 marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
             )
-        kind = VaryingBridgeProcess if self.process == "varying" else BridgeProcess
-        return kind.from_marginals(
+        if self.process == "tree":
+            return BridgeProcess.from_marginals(
+                marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
+                schedule=schedule,
+            )  # fmt: skip
+        return BridgeProcess.from_marginals(
             marginals,
             order=None if self.init in ("match", "nested") else self.order,
             init=self.init,
@@ -96,16 +110,19 @@ class ProcessChoice:
             mask=self.mask,
             state_counts=data.state_counts,
             schedule=schedule,
-            parametrisation=self.parametrisation,
+            clocks=Varying if self.process == "varying" else Steady,
         )
 
-    def _schedule(self, data: DataSet) -> Schedule:
-        if self.schedule == "canonical":
-            marginals = data.marginals()
-            marginals = marginals.mean(0, keepdim=True) if self.tied else marginals
-            has_mask = self.process == "tokenwise" or (self.mask and self.process != "uniform")
-            return Canonical(torch.nn.functional.pad(marginals, (0, int(has_mask))))
-        return {"loglinear": LogLinear, "geometric": Geometric, "linear": Linear}[self.schedule]()
+    def _tree(self, data: DataSet) -> Tree:
+        if self.grouping == "value":
+            return grouping.by_value(data.num_states)
+        if self.grouping == "frequency":
+            return grouping.by_frequency(data.marginals().mean(0), self.stages)
+        try:
+            clusters = [int(size) for size in self.clusters.split(",")]
+        except ValueError:
+            raise ValueError(f"clusters must be whole numbers with commas in between, got {self.clusters!r}") from None
+        return grouping.by_cooccurrence(data.train.bigrams(), clusters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +157,8 @@ class NetworkChoice:
             "num_classes": num_classes if self.classes else 0,
         }  # fmt: skip
         if self.network == "mlp":
-            return MLP(process.num_states, process.num_positions, **options)
-        return Transformer(process.num_states, process.num_positions, heads=self.heads, placed=self.placed, **options)
+            return MLP.for_process(process, **options)
+        return Transformer.for_process(process, heads=self.heads, placed=self.placed, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +178,7 @@ class AnyRecipe(ABC):
         """The model for `data`, its first weights drawn from the training seed."""
 
     @abstractmethod
-    def check(self, model: Any, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+    def check(self, model: Any, data: DataSet, fabric: Engine) -> None:
         """A ValueError if `model` cannot be trained on `data`."""
 
     @abstractmethod
@@ -170,7 +187,7 @@ class AnyRecipe(ABC):
         model: Any,
         data: DataSet,
         *,
-        fabric: "lightning_fabric.Fabric",
+        fabric: Engine,
         folder: Path,
         resume: bool,
         stop: Callable[[], bool],
@@ -182,7 +199,7 @@ class AnyRecipe(ABC):
         """What will be trained, on what, for how long."""
 
     def baseline(self, unigram_bits: float) -> Fact | None:
-        """What an evaluation is to be seen beside, given what the data's marginals alone need in bits a token."""
+        """What an evaluation is to be seen beside, given what the data's marginals alone need in bits per token."""
         return None
 
     def to_json(self) -> dict[str, Any]:
@@ -217,7 +234,7 @@ class Recipe(AnyRecipe):
             torch.manual_seed(seed_of(self.training.seed, "init"))
             return Bridge(process, self.network.build(process, data.num_classes), self.head)
 
-    def check(self, model: Bridge, data: DataSet, fabric: "lightning_fabric.Fabric") -> None:
+    def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
         refuse_unfit(model, data, self.training, fabric)
 
     def train(
@@ -225,7 +242,7 @@ class Recipe(AnyRecipe):
         model: Bridge,
         data: DataSet,
         *,
-        fabric: "lightning_fabric.Fabric",
+        fabric: Engine,
         folder: Path,
         resume: bool,
         stop: Callable[[], bool],

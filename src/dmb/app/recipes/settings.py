@@ -5,8 +5,8 @@ from dmb.app.recipes.base import DataChoice, NetworkChoice, ProcessChoice, Recip
 from dmb.app.tokenizer.training import AutoencoderSettings
 from dmb.training import TrainingSettings
 
-# J_Q only ever asks for faster clocks. Once it is worth less than this, in bits a token, there is nothing left to gain,
-# and clocks that run faster still push the times at which there is something to learn into a corner of [0, 1].
+# J_Q only ever asks for faster clocks. Once it is worth less than this, in bits per token, there is nothing left to
+# gain, and clocks that run faster still push the times at which there is something to learn into a corner of [0, 1].
 ENOUGH = 2e-3
 
 VQ_RUN = "runs/vqvae"  # whose codes a bridge over images learns, unless another is given
@@ -27,7 +27,7 @@ def digits() -> Recipe:
 
 
 def table() -> Recipe:
-    """A table of categories, one column a position: for `--data FILE.csv` or `.parquet`."""
+    """A table of categories, one column per position: for `--data FILE.csv` or `.parquet`."""
     return Recipe(
         name="table",
         data=DataChoice(source="table.csv"),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dmb.app.reports.names import names_of
 from dmb.app.reports.symbols import Symbols
 from dmb.app.reports.trajectories import effort, reverse_path
 from dmb.app.runs import Run
@@ -37,16 +38,12 @@ class Contents:
     reverse: list[State]
     """States of the samples on their way from noise to data."""
     steps: int
-    """Network calls a sample."""
+    """Network calls per sample."""
     seed: int
 
     @property
     def samples(self) -> Int[Tensor, "b d"]:
         return self.reverse[-1].x
-
-    @property
-    def mask_token(self) -> int | None:
-        return getattr(self.bridge.process, "mask_token", None)
 
     def records(self, phase: str, *names: str) -> list[dict[str, Any]]:
         """Metrics of a phase that have all of `names`."""
@@ -64,7 +61,7 @@ class Contents:
         return None if bits is None else Headline("validation", bits, finite(best.get("stderr")))
 
     def unigram(self, split: str) -> float | None:
-        """What the training data's marginals alone need on `split`, bits a token."""
+        """What the training data's marginals alone need on `split`, bits per token."""
         return finite(self.run.about["unigram_bits"].get(split))
 
 
@@ -80,7 +77,7 @@ def gather(run: Run, seed: int) -> Contents:
         evaluations=run.evaluations(),
         marginals=summary["marginals"],
         examples=summary["examples"],
-        symbols=Symbols(run.codec, getattr(bridge.process, "mask_token", None)),
+        symbols=Symbols(run.codec, names_of(bridge.process), bridge.num_states),
         reverse=reverse_path(bridge, samples, steps, generator=seeded(seed, "report", "samples", device=bridge.device)),
         steps=steps,
         seed=seed,

@@ -32,7 +32,7 @@ def survival(
     positions: Sequence[str] | None = None,
     across: int | None = None,
 ) -> Figure:
-    """The chance that a token is unchanged, a line a state, the first of them named; and its mean at each position.
+    """The chance that a token is unchanged, one line per state, the first of them named; and its mean at each position.
 
     Args:
         t: times.
@@ -74,35 +74,37 @@ def rates_over_training(
     *,
     names: Sequence[str] | None = None,
     top: str = "top rank",
+    others: str = "rank of the other clocks",
     stepwise: bool = True,
 ) -> Figure:
-    """Rates averaged over positions, one line a rank, the top one in orange; those that changed most are named.
+    """Rates averaged over positions, one line per clock, the top one in orange; those that changed most are named.
 
     Args:
         step: of Score-learning.
-        alpha: rates at each of the steps, in rank order.
-        names: of the ranks.
+        alpha: rates at each of the steps, the clock of the top node last.
+        names: of the clocks.
         top: what to call the last.
+        others: what to call the numbers of the others.
         stepwise: whether rates stay as they are from one report to the next.
     """
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    fast, others = positive(alpha[:, -1]), positive(alpha[:, :-1])
-    apart = np.isfinite(fast).any() and np.isfinite(others).any() and np.nanmin(fast) > GAP * np.nanmax(others)
+    fast, slow = positive(alpha[:, -1]), positive(alpha[:, :-1])
+    apart = np.isfinite(fast).any() and np.isfinite(slow).any() and np.nanmin(fast) > GAP * np.nanmax(slow)
     panels = figure.subplots(2 if apart else 1, 1, sharex=True, squeeze=False,
                              gridspec_kw={"height_ratios": [1, 2] if apart else [1]})  # fmt: skip
     first, axes = panels.flat[0], panels.flat[-1]
     first.plot(*_corners(step, fast, stepwise), color=ORANGE, linewidth=2, label=top)
     first.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
-    ranks = others.shape[1]
-    if np.isfinite(others).any():
-        shades = ScalarMappable(Normalize(1, max(ranks, 2)), COLOURS)
-        _shaded(axes, step, others, shades.to_rgba(np.arange(1, ranks + 1)), stepwise)
-        figure.colorbar(shades, ax=list(panels.flat), label="rank of the other clocks", pad=0.015, fraction=0.05)
+    count = slow.shape[1]
+    if np.isfinite(slow).any():
+        shades = ScalarMappable(Normalize(1, max(count, 2)), COLOURS)
+        _shaded(axes, step, slow, shades.to_rgba(np.arange(1, count + 1)), stepwise)
+        figure.colorbar(shades, ax=list(panels.flat), label=others, pad=0.015, fraction=0.05)
     if apart:
         span(first, fast)
-    span(axes, others if apart else alpha)
+    span(axes, slow if apart else alpha)
     _steps_axis(axes, step)
-    _name_ends(axes, others, [] if names is None else names[:ranks])
+    _name_ends(axes, slow, [] if names is None else names[:count])
     figure.supylabel("mean rate α, per unit of clock time", fontsize=9)
     for part in panels.flat:
         gridlines(part)
@@ -118,7 +120,7 @@ def exponents_over_training(
     names: Sequence[str],
     stepwise: bool = False,
 ) -> Figure:
-    """Exponents averaged over positions, one line a state, coloured by its frequency, those that changed most named.
+    """Exponents averaged over positions, one line per state, coloured by its frequency, those that changed most named.
 
     Args:
         step: of Score-learning.

@@ -56,12 +56,14 @@ def _paths(contents: Contents, path: Sequence[State], name: str, caption: str, c
     times = [state.t for state in path]
     if pictures.is_image(contents.run.codec):
         strips = np.stack([_images(contents, state.x[:PICTURES]) for state in path], axis=1)
-        if contents.mask_token is not None:
-            caption += " Orange: masked."
-        return markup.figure(pictures.strips(strips, times), name, caption)
+        return markup.figure(pictures.strips(strips, times), name, caption + _in_orange(contents))
     note = "Grey: tokens that differ from the data." if clean == 0 else "Grey: tokens that differ from the sample."
-    if contents.mask_token is not None:
-        note += " ▒: masked."
+    if contents.symbols.names is not None:
+        note += (
+            " ▒: masked."
+            if contents.bridge.process.names == 1
+            else " ░ ▒ ▓: names of groups of states, from fine to coarse."
+        )
     parts = [markup.paragraph(f"{caption} {note}", "note")]
     for index in range(min(LINES, len(path[0].x))):
         states = [state.x[index].tolist() for state in path]
@@ -77,7 +79,17 @@ def _paths(contents: Contents, path: Sequence[State], name: str, caption: str, c
 
 
 def _images(contents: Contents, tokens: Int[Tensor, "b d"]) -> Float[np.ndarray, "b h w 3"]:
-    return pictures.painted(contents.run.codec, tokens.cpu().numpy())
+    return pictures.painted(contents.run.codec, tokens.cpu().numpy(), contents.symbols.names)
+
+
+def _in_orange(contents: Contents) -> str:
+    names = contents.symbols.names
+    if names is None:
+        return ""
+    if len(names.below) == 1:
+        return " Orange: masked."
+    ordered = pictures.is_ordered(contents.run.codec)
+    return " Orange: names of groups of states" + ("; the wider the group, the more of it." if ordered else ".")
 
 
 def _rows(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
@@ -85,7 +97,7 @@ def _rows(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
 
 
 def _texts(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[str]:
-    """Whole sequences, so that symbols which take several tokens come out right; by token if one is masked."""
+    """Whole sequences, so that symbols which take several tokens come out right; by token if one is a name."""
     if (tokens >= contents.run.codec.num_states).any():
         return ["".join(row) for row in _rows(contents, tokens)]
     return [printable(sequence) for sequence in contents.run.codec.decode(tokens)]

@@ -75,7 +75,7 @@ def bound(
     if unigram is not None:
         top.axhline(unigram, color=ORANGE, linestyle=(0, (5, 3)), linewidth=1.2, label="marginals alone (validation)")
     limit(top, score.value, np.concatenate([validation.value - band, validation.value + band, [unigram or np.nan]]))
-    top.set_ylabel("bits a token")
+    top.set_ylabel("bits per token")
     top.legend(loc="upper right", ncols=3 if unigram is not None else 2, bbox_to_anchor=(1, 1.13), borderaxespad=0)
 
     for curve, colour, marker, name in ((prior, GREY, "", "estimate"), (validation_prior, BLUE, "o", "validation")):
@@ -84,7 +84,7 @@ def bound(
         )
         bottom.plot(curve.step, positive(curve.value), color=colour, label=name, **style)
     logarithmic(bottom, positive(np.concatenate([prior.value, validation_prior.value])))
-    bottom.set_ylabel("J_Q, bits a token")
+    bottom.set_ylabel("J_Q, bits per token")
     bottom.set_xlabel("steps of Score-learning")
     last = max(np.nanmax(np.concatenate([curve.step, [0.0]])) for curve in (score, validation, prior))
     bottom.set_xlim(-0.02 * last, 1.02 * last or 1.0)  # not those of the values: all of them may be missing
@@ -143,14 +143,15 @@ def intensities(
 
 
 @styled
-def tied_intensities(values: Values, labels: list[str] | None = None) -> Figure:
-    """Cumulative intensities of the clocks that all positions share: one bar a state; a curve if there are many.
+def tied_intensities(values: Values, labels: list[str] | None = None, order: str = "rank") -> Figure:
+    """Cumulative intensities of the clocks that all positions share: one bar per state; a curve if there are many.
 
     Fast clocks that lie far above all others get an axis of their own.
 
     Args:
         values: nan where there is no clock, 0 where it is off.
-        labels: of the states; without them, `values` are ranks.
+        labels: of the states. Default: none, and the axis says `order`.
+        order: what `values` are in the order of.
     """
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     where = np.arange(len(values))
@@ -170,7 +171,7 @@ def tied_intensities(values: Values, labels: list[str] | None = None) -> Figure:
     axes.set_xlim(-0.7, len(values) - 0.3)
     if labels is not None:
         axes.set_xticks(where, labels, parse_math=False, rotation=90 if max(map(len, labels)) > 3 else 0)
-    axes.set_xlabel("rank" if labels is None else "token")
+    axes.set_xlabel(order if labels is None else "token")
     figure.supylabel("intensity A(1), expected rings", fontsize=9)
     return figure
 
@@ -199,15 +200,15 @@ def exponents(values: Values, labels: list[str]) -> Figure:
 
 
 @styled
-def rate_matrix(Q: Float[np.ndarray, "n n"], labels: list[str] | None = None) -> Figure:
-    """`|Q|` of one position in rank order, from the state of the row to that of the column."""
+def rate_matrix(Q: Float[np.ndarray, "n n"], labels: list[str] | None = None, order: str = "rank") -> Figure:
+    """`|Q|` of one position, from the state of the row to that of the column: their `labels`, or numbers by `order`."""
     side = min(5.4, max(3.0, 0.19 * len(Q) + 1.0)) if labels else 4.2
     figure = Figure(figsize=(side + 1.1, side), layout="constrained")
     axes = figure.subplots()
     picture = heat(axes, np.where(np.abs(Q) > 0, np.abs(Q), np.nan), aspect="equal")
     colour_bar(figure, axes, picture, "rate, per unit of clock time")
-    axes.set_xlabel("to" if labels else "to rank")
-    axes.set_ylabel("from" if labels else "from rank")
+    axes.set_xlabel("to" if labels else f"to {order}")
+    axes.set_ylabel("from" if labels else f"from {order}")
     if labels is not None:
         axes.set_yticks(range(len(Q)), labels, parse_math=False)
         long = max(map(len, labels)) > 2

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from dmb.app.reports.drawing import to_svg
-from dmb.app.reports.symbols import MASK, printable
+from dmb.app.reports.symbols import SHADES, printable
 
 
 class Section(NamedTuple):
@@ -65,7 +65,7 @@ def figure(drawn: Figure, name: str, caption: str) -> str:
 
 
 def path(times: Sequence[float], rows: Sequence[Sequence[str]], dim: Sequence[Sequence[bool]], gap: str = "") -> str:
-    """One sequence at several times, a line each; tokens that are `dim` in grey, masks in a colour of their own.
+    """One sequence at several times, a line each; tokens that are `dim` in grey, names in a colour of their own.
 
     Args:
         times: of the lines.
@@ -141,14 +141,14 @@ def _line(row: Sequence[str], dim: Sequence[bool], gap: str) -> str:
     pieces: list[str] = []
     start = 0
     for end in range(1, len(row) + 1):
-        if end == len(row) or (dim[end], row[end] == MASK) != (dim[start], row[start] == MASK):
+        if end == len(row) or (dim[end], row[end] in SHADES) != (dim[start], row[start] in SHADES):
             pieces.append(_token("".join(symbol + gap for symbol in row[start:end]), dim[start]))
             start = end
     return "".join(pieces)
 
 
 def _token(symbol: str, dim: bool) -> str:
-    if dim and MASK in symbol and not symbol.strip(f"{MASK} "):
+    if dim and symbol.strip() and SHADES.issuperset(symbol.replace(" ", "")):
         return f'<span class="mask">{symbol}</span>'
     return f'<span class="dim">{text(symbol)}</span>' if dim else text(symbol)
 

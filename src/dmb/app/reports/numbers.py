@@ -24,7 +24,7 @@ def headline(contents: Contents) -> str:
     if found is None:
         return markup.paragraph("No bound has been computed yet.", "headline")
     unigram = contents.unigram(found.split)
-    line = f"<b>{text(with_error(found.bits, found.stderr))}</b> bits a token on {text(found.split)} data"
+    line = f"<b>{text(with_error(found.bits, found.stderr))}</b> bits per token on {text(found.split)} data"
     if not unigram:
         return markup.paragraph(line, "headline")
     saving = 100 * (1 - found.bits / unigram)
@@ -44,7 +44,7 @@ def results(contents: Contents) -> str:
     if not rows:
         return _images(contents) or markup.paragraph("There are none yet.")
     note = (
-        "Bits a token, ± one standard error over sequences; the bound is the sum of its two parts. “Marginals alone” "
+        "Bits per token, ± one standard error over sequences; the bound is the sum of its two parts. “Marginals alone” "
         "is the cross-entropy of the data under the training data’s marginals, each token on its own."
     )
     missing = (

@@ -10,7 +10,8 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 
 from dmb.app.reports.drawing import ORANGE, WIDTH, styled
-from dmb.data import Codec, Grid, ImageCodec
+from dmb.app.reports.names import Names
+from dmb.data import Codec, Grid, ImageCodec, Picture
 
 FRAME = "#8a929b60"
 """Between pictures: black and white ones alike stand out from it, on a light page and on a dark one."""
@@ -32,19 +33,47 @@ def across(codec: Codec) -> int | None:
     return codec.shape[1] if isinstance(codec, Grid) and len(codec.shape) == 2 else None
 
 
-def painted(codec: Codec, tokens: Int[np.ndarray, "*b d"]) -> Float[np.ndarray, "*b h w 3"]:
-    """Images in colour. Tokens beyond the codec's are the mask, in orange: a masked channel takes the orange's."""
+def is_ordered(codec: Codec) -> bool:
+    """Whether tokens are shades, so that some lie between others."""
+    return isinstance(codec, Grid | Picture)
+
+
+def painted(codec: Codec, tokens: Int[np.ndarray, "*b d"], names: Names | None = None) -> Float[np.ndarray, "*b h w 3"]:
+    """Images in colour.
+
+    Tokens beyond the codec's are names, such as a mask, in orange: a masked channel takes the orange's. The name of a
+    group of shades is the middle one of them with some orange, the more the wider the group.
+
+    Args:
+        codec: of the data.
+        tokens: of the images.
+        names: of the process, the same at every position. Default: every name is as good as a mask.
+    """
     assert isinstance(codec, Grid | ImageCodec)
     rows = tokens.reshape(-1, tokens.shape[-1])
-    masked = rows >= codec.num_states
-    known = np.where(masked, 0, rows)
+    named = rows >= codec.num_states
+    known, orange = np.where(named, 0, rows), named.astype(float)
+    if names is not None and is_ordered(codec):
+        middle, width = _groups(names)
+        name = np.where(named, rows - codec.num_states, 0)
+        known, orange = np.where(named, middle[name], rows), np.where(named, width[name], 0.0)
     if isinstance(codec, ImageCodec):
-        shades, masked = codec.images(torch.from_numpy(known)) / 255, codec.pixels(masked)
+        shades = codec.images(torch.from_numpy(known)) / 255
+        orange = orange.reshape(shades.shape) if is_ordered(codec) else codec.pixels(named)
     else:
         shades = known.reshape(-1, *codec.shape, 1) / max(1, codec.num_states - 1)
-        masked = masked.reshape(-1, *codec.shape, 1)
-    images = np.where(masked, to_rgb(ORANGE), shades)
+        orange = orange.reshape(shades.shape)
+    images = orange * to_rgb(ORANGE) + (1 - orange) * shades
     return images.reshape(*tokens.shape[:-1], *images.shape[1:])
+
+
+def _groups(names: Names) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """The middle shade below each name, and the share of all shades between the first and the last."""
+    below = names.below[:, 0]
+    states = np.arange(below.shape[1])
+    first = np.where(below, states, len(states)).min(1)
+    last = np.where(below, states, 0).max(1)
+    return (first + last) // 2, (last - first) / max(1, len(states) - 1)
 
 
 @styled

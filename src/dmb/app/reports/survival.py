@@ -22,7 +22,7 @@ ALIKE = 0.01
 
 
 class ByState(NamedTuple):
-    """The chance to be unchanged, a row a state; the most frequent states first."""
+    """The chance to be unchanged, one row per state; the most frequent states first."""
 
     states: Int[np.ndarray, " k"]
     chance: Float[np.ndarray, "k t"]
@@ -35,8 +35,7 @@ def survival(process: ForwardProcess, times: Float[np.ndarray, " t"]) -> Iterato
     """
     with torch.no_grad():
         for t in times:
-            clock = process.schedule(torch.tensor([t], dtype=torch.float64, device=process.device), process.exits)
-            yield torch.exp(-process.exits(clock.sigma_bar).intensity[0]).cpu()
+            yield torch.exp(-process.exits(process.clock(float(t), 1).sigma_bar).intensity[0]).cpu()
 
 
 def survival_by_state(
@@ -47,7 +46,7 @@ def survival_by_state(
     Args:
         process: any.
         times: at which to look.
-        pooled: one line a state; otherwise one a state of each position, state `x` of position `i` being `i n + x`.
+        pooled: one line per state; otherwise one per state of each position, state `x` of position `i` being `i n + x`.
         most: how many states at most.
     """
     has, leaves, p_0 = _tables(process)
@@ -95,7 +94,7 @@ def destroyed_when(contents: Contents) -> str:
     else:
         names = [_name(contents, int(state)) for state in states[:named]]
         lines = ", averaged over positions" if averaged else "" if symbols.shared else " of each column"
-        caption.append(f"One line a state{lines}; the lower the line, the earlier the state is destroyed.")
+        caption.append(f"One line per state{lines}; the lower the line, the earlier the state is destroyed.")
         if named < len(states):
             others = f"{len(states) - named:,} others"
             if len(states) == MOST_LINES:
@@ -119,12 +118,9 @@ def destroyed_when(contents: Contents) -> str:
 
 
 def _tables(process: ForwardProcess) -> tuple[Tensor, Tensor, Float[Tensor, "d n"]]:
-    """Which states each position has (a mask is none), which of them it ever leaves, and how frequent they are."""
+    """Which states of the data each position has, which of them it ever leaves, and how frequent they are."""
     shape = (process.num_positions, process.num_states)
-    has = process.legal.expand(shape).cpu().clone()
-    mask_token = getattr(process, "mask_token", None)
-    if mask_token is not None:
-        has[:, mask_token] = False
+    has = process.data_states.expand(shape).cpu()
     leaves = has & (next(survival(process, np.ones(1))) < 1)
     return has, leaves, process.p_0.double().expand(shape).cpu()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from dmb.bridge import Bridge
 from dmb.networks import Transformer
 from dmb.processes import ForwardProcess
-from dmb.samplers import SAMPLERS, Denoiser, State, default_sampler, draw_prior, time_grid
+from dmb.samplers import State, time_grid
 
 SHOWN = 8
 """States of a path that a report shows."""
@@ -42,7 +42,7 @@ def effort(bridge: Bridge) -> Effort:
     """The most samples and steps that the budget allows; a pure function of the model's size."""
     parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
     big = bridge.num_positions > LONG or parameters > LARGE
-    # a transformer uses its weights once a token, an MLP once a sequence
+    # a transformer uses its weights once per token, an MLP once per sequence
     calls = bridge.num_positions if isinstance(bridge.network, Transformer) else 1
     output = bridge.num_positions * bridge.num_states
     for choice in EFFORTS:
@@ -67,7 +67,6 @@ def forward_path(
     return path
 
 
-@torch.no_grad()
 def reverse_path(
     bridge: Bridge,
     samples: int,
@@ -80,19 +79,16 @@ def reverse_path(
     """`samples` sequences on their way from noise to data: `count` of the `steps + 1` states, the first and the last.
 
     Args:
-        bridge: the model; it is put in evaluation mode.
+        bridge: the model.
         samples: how many sequences.
         steps: network calls.
         count: how many states to keep.
         generator: source of all randomness.
         progress: called after every network call.
     """
-    bridge.eval()
     kept = set(torch.linspace(0, steps, min(count, steps + 1)).round().int().tolist())
-    sampler = SAMPLERS[default_sampler(bridge)]
-    x_T = draw_prior(bridge.process, samples, generator=generator)
     path = []
-    for index, state in enumerate(sampler(Denoiser(bridge), x_T, time_grid(bridge.process, steps), generator)):
+    for index, state in enumerate(bridge.trajectory(samples, steps=steps, generator=generator)):
         if index in kept:
             path.append(State(state.t, state.x.cpu()))
         if progress is not None and index:

@@ -161,7 +161,7 @@ class VQVAE(Pretrained, Configurable):
         return self.to_config()
 
     @classmethod
-    def described(cls, config: dict[str, Any]) -> "VQVAE":
+    def from_description(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> "VQVAE":
         if config.get("type") != cls.__name__:
             raise ValueError(f"its type is not {cls.__name__}")
         return Configurable.from_config(config)
@@ -171,7 +171,7 @@ class VQVAE(Pretrained, Configurable):
         weights = {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("quantizer.")}
         return {**weights, _CODEBOOK: self.quantizer.codebook}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         own = self.tensors()
         for name in sorted(own.keys() ^ tensors.keys()):
             raise ValueError(f"{name} is {'missing' if name in own else 'unknown'}")

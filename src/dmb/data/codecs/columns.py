@@ -96,7 +96,7 @@ class Columns(Codec):
 
     def _rows(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
         if tokens.shape[1] != len(self.names):
-            raise ValueError(f"tokens must have {len(self.names)} positions, one a column, got {tokens.shape[1]}")
+            raise ValueError(f"tokens must have {len(self.names)} positions, one per column, got {tokens.shape[1]}")
         legal = self.legal(tokens)
         beyond = np.argwhere(legal >= np.array(self.state_counts))
         if len(beyond):

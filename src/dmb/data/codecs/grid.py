@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
-from PIL import Image
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
@@ -58,6 +57,8 @@ class Grid(Codec):
             raise ValueError("tokens must have at least one row to be written as .png, got none")
         shades = np.minimum(sheet(examples) / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
         with written_whole(path) as part:
+            from PIL import Image  # only pictures need it
+
             Image.fromarray(shades).convert("RGBA").save(part, format="png")
 
     def check_path(self, path: Path) -> str:

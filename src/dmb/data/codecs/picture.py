@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, UInt8
-from PIL import Image
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
 from dmb.data.codecs.grid import SHADES, Grid, sheet
 from dmb.data.splits import Split
 from dmb.files import written_whole
-
-BROKEN = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
-"""What Pillow raises for a file that it cannot read."""
 
 _AT_ONCE = 256  # images that are held as tokens
 _IN_TERMINAL = 16  # pixels of the longer side, two characters each
@@ -74,7 +70,7 @@ class ImageCodec(Codec):
         size = max(1, round(width * scale)), max(1, round(height * scale))
         decoded = []
         for image in self.images(tokens):
-            small = np.asarray(_opened(image).convert("L").resize(size, Image.Resampling.BOX))
+            small = np.asarray(_opened(image).convert("L").resize(size, pillow().Resampling.BOX))
             shades = SHADES[small.astype(int) * len(SHADES) // 256].repeat(2, axis=1)
             decoded.append("\n".join("".join(row) for row in shades))
         return decoded
@@ -99,9 +95,9 @@ class ImageCodec(Codec):
         """The image of a template; its last channel says how opaque each pixel is."""
         height, width, channels = self.shape
         try:
-            with Image.open(path) as file:
+            with pillow().open(path) as file:
                 drawn = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
-        except BROKEN as error:
+        except broken() as error:
             raise ValueError(f"the template {path} cannot be read: {error}") from error
         if drawn.shape[:2] != (height, width):
             raise ValueError(
@@ -162,5 +158,17 @@ def states_of_values(levels: int) -> UInt8[np.ndarray, "256"]:
     return (np.arange(256) * levels // 256).astype(np.uint8)
 
 
-def _opened(image: UInt8[np.ndarray, "h w c"]) -> Image.Image:
-    return Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
+def pillow() -> Any:
+    """Pillow's module `Image`, imported late: only pictures need it."""
+    from PIL import Image
+
+    return Image
+
+
+def broken() -> tuple[type[Exception], ...]:
+    """What Pillow raises for a file that it cannot read."""
+    return OSError, SyntaxError, ValueError, EOFError, pillow().DecompressionBombError
+
+
+def _opened(image: UInt8[np.ndarray, "h w c"]) -> Any:
+    return pillow().fromarray(image[..., 0] if image.shape[2] == 1 else image)

@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
@@ -16,20 +17,22 @@ PARTS = ("train", "validation", "test")
 _BLOCK = 1 << 24
 
 
-def array(source: str | Path | np.ndarray, num_states: int | None = None) -> DataSet:
+def array(source: str | Path | np.ndarray | Tensor, num_states: int | None = None) -> DataSet:
     """Integers of shape `[N, …]`, the first axis the examples.
 
     A `.npy` file is memory-mapped. A `.npz` holds either one array or three called `train`, `validation` and `test`;
     one array is split 80 / 10 / 10 by a fixed permutation.
 
     Args:
-        source: a file or an array.
-        num_states: all values lie in `[0, num_states)`; one more than the largest, unless given.
+        source: a file, an array or a tensor.
+        num_states: all values lie in `[0, num_states)`. Default: one more than the largest.
 
     >>> data = array(np.arange(60).reshape(10, 2, 3) % 7)
     >>> data.num_positions, data.num_states, data.codec.shape
     (6, 7, [2, 3])
     """
+    if isinstance(source, Tensor):
+        source = source.detach().cpu().numpy()
     if isinstance(source, np.ndarray):
         name, where, arrays = "array", "", {"array": source}
     else:

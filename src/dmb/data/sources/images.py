@@ -4,11 +4,10 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Picture
-from dmb.data.codecs.picture import BROKEN, states_of_values
+from dmb.data.codecs.picture import broken, pillow, states_of_values
 from dmb.data.home import data_home
 from dmb.data.partition import tenths
 from dmb.data.pixels import Pixels
@@ -103,9 +102,9 @@ def _size(paths: list[Path]) -> tuple[int, int, bool]:
     wanted, has_colour = None, False
     for path in paths:
         try:
-            with Image.open(path) as file:
+            with pillow().open(path) as file:
                 size, mode = file.size, file.mode
-        except BROKEN as error:
+        except broken() as error:
             raise _unreadable(path, error) from error
         if mode.startswith(_DEEP):
             raise ValueError(f"{path} must have 8 bits a channel, got an image of mode {mode}")
@@ -122,9 +121,9 @@ def _size(paths: list[Path]) -> tuple[int, int, bool]:
 
 def _decoded(path: Path, mode: str) -> np.ndarray:
     try:
-        with Image.open(path) as file:
+        with pillow().open(path) as file:
             return np.asarray(file.convert(mode))
-    except BROKEN as error:
+    except broken() as error:
         raise _unreadable(path, error) from error
 
 

@@ -31,7 +31,7 @@ def markov(length: int = 32) -> DataSet:
 
 
 def markov_bits(length: int = 32) -> float:
-    """The exact entropy of `markov(length)` in bits a token.
+    """The exact entropy of `markov(length)` in bits per token.
 
     `(H(π) + (length - 1) Σ_x π_x H(P_x)) / length`, with `P` the transition matrix and `π P = π`.
     """

@@ -4,7 +4,6 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import UInt8
@@ -13,10 +12,7 @@ from torch import Tensor
 from dmb.app.tokenizer import VQVAE
 from dmb.app.tokenizer.training.settings import AutoencoderSettings
 from dmb.training.checkpoint import Checkpoint
-from dmb.training.engine import averaged, drawing, skips_bad_steps
-
-if TYPE_CHECKING:  # seconds to import: see `engine`
-    import lightning_fabric
+from dmb.training.engine import Engine, averaged, seeded_globally, skips_bad_steps
 
 _PARTS = 4  # of `Losses`: the total and what it is made of
 
@@ -50,7 +46,7 @@ class Learner:
         fabric: the engine that places, wraps and synchronises the copy.
     """
 
-    def __init__(self, vqvae: VQVAE, settings: AutoencoderSettings, fabric: "lightning_fabric.Fabric"):
+    def __init__(self, vqvae: VQVAE, settings: AutoencoderSettings, fabric: Engine):
         self.settings, self.fabric, self.progress = settings, fabric, Progress()
         self.model = copy.deepcopy(vqvae).train()
         self.wrapped = fabric.setup_module(self.model)
@@ -65,7 +61,7 @@ class Learner:
         """Learn from this process's share of a batch; the norm of the gradient."""
         settings, progress, fabric = self.settings, self.progress, self.fabric
         self._set_rate()
-        with drawing(fabric, settings.seed, "codes", progress.step):
+        with seeded_globally(fabric, settings.seed, "codes", progress.step):
             losses = self.wrapped(images, detail=settings.detail, commitment=settings.commitment)
         parts = averaged(fabric, torch.stack([part.detach() for part in losses[:_PARTS]])).tolist()
         if not all(map(math.isfinite, parts)):
@@ -88,7 +84,7 @@ class Learner:
 
     def hand_over(self, vqvae: VQVAE) -> None:
         """Give the weights and the codes to `vqvae`."""
-        vqvae.take(self.model.tensors())
+        vqvae.load_tensors(self.model.tensors())
 
     def _set_rate(self) -> None:
         """Give the optimiser the learning rate of this step: a function of the step alone."""

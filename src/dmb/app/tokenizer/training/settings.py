@@ -15,7 +15,7 @@ class AutoencoderSettings:
     steps: int = 8000
     """How many batches to learn from."""
     batch_size: int = 32
-    """Images a step, over all processes."""
+    """Images per step, over all processes."""
     learning_rate: float = 2e-3
     """After warm-up; it falls to 0 along a quarter of a cosine by the last step."""
     warmup: int = 50

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,11 +20,8 @@ from dmb.data.base import DataSet
 from dmb.data.codecs import Picture
 from dmb.data.codecs.picture import states_of_values
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.engine import engine
+from dmb.training.engine import Engine, engine
 from dmb.training.loop import Loop, checkpoints_in
-
-if TYPE_CHECKING:  # seconds to import: see `engine`
-    import lightning_fabric
 
 _SHOWN = (32, 18, 8, 2, 1)  # how many pairs may be shown: so many fill the rows of a square sheet
 
@@ -34,7 +31,7 @@ def train_autoencoder(
     data: DataSet,
     settings: AutoencoderSettings | None = None,
     *,
-    fabric: "lightning_fabric.Fabric | None" = None,
+    fabric: Engine | None = None,
     folder: Path | str | None = None,
     resume: bool = False,
     stop: Callable[[], bool] | None = None,
@@ -49,8 +46,8 @@ def train_autoencoder(
         vqvae: what to train.
         data: images, a token for every value (`Picture`).
         settings: how to.
-        fabric: the engine, launched; one device of the best kind there is, unless given.
-        folder: where to keep checkpoints and the best model; nowhere, unless given.
+        fabric: the engine, launched. Default: one device of the best kind there is.
+        folder: where to keep checkpoints and the best model. Default: nowhere.
         resume: go on from the newest checkpoint in `folder`, if there is one.
         stop: asked after every step; when it says True a checkpoint is saved and training ends.
     """
@@ -61,9 +58,7 @@ def train_autoencoder(
     return _Trainer(vqvae, data, settings, fabric, checkpoints, resume, stop).run()
 
 
-def refuse_unfit_autoencoder(
-    vqvae: VQVAE, data: DataSet, settings: AutoencoderSettings, fabric: "lightning_fabric.Fabric"
-) -> None:
+def refuse_unfit_autoencoder(vqvae: VQVAE, data: DataSet, settings: AutoencoderSettings, fabric: Engine) -> None:
     """A ValueError if this VQ-VAE cannot be trained on these data with these settings."""
     library()
     if vqvae.codes > MOST_CODES:
@@ -93,7 +88,7 @@ class _Trainer:
         vqvae: VQVAE,
         data: DataSet,
         settings: AutoencoderSettings,
-        fabric: "lightning_fabric.Fabric",
+        fabric: Engine,
         checkpoints: Checkpoints | None,
         resume: bool,
         stop: Callable[[], bool] | None,
@@ -103,7 +98,7 @@ class _Trainer:
         self.learner = Learner(vqvae, settings, fabric)
         self.loop = Loop(self.learner, fabric, checkpoints, resume, settings.minutes, stop)
         if self.loop.best_folder is not None:
-            vqvae.take(VQVAE.from_pretrained(self.loop.best_folder).tensors())
+            vqvae.load_tensors(VQVAE.from_pretrained(self.loop.best_folder).tensors())
         self._since = (self.progress.step, time.perf_counter())
 
     @property

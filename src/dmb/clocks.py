@@ -1,0 +1,268 @@
+"""Clocks: how likely each has rung by a clock time. Steady ones, and ones that change their speed in a learned way.
+
+A clock of cumulative intensity `A` has rung with chance `1 - exp(-A)`. Clocks have rates `[g, m]`, one set for each
+position or one for all; positions may also have a speed each, which all of their clocks share.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb import checks, numerics
+from dmb.configurable import Configurable
+
+POWERS = (1.0, 2.0, 4.0)
+"""Of the profiles that a varying clock is mixed from."""
+
+STEADY = 2.0
+"""How much more weight the steady profile has at first, as a logarithm."""
+
+_LATE = 50.0
+"""From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
+
+
+class Clocks(nn.Module, Configurable, ABC):
+    """The clocks of a hierarchy, in its order: the clock of the top node comes last.
+
+    Args:
+        rates: `[g, m]`; `g` is `d`, or 1 for one set of rates that all positions share. A rate of exactly 0 is a clock
+            that is off for good. The others are learned as logarithms.
+        speeds: `[d]`, a positive factor for each position; default: none.
+    """
+
+    running: Bool[Tensor, "g m"]
+
+    def __init__(self, rates: Float[Tensor, "g m"], speeds: Float[Tensor, " d"] | None = None):
+        super().__init__()
+        rates = checks.rates("rates", rates)
+        if rates.ndim != 2:
+            raise ValueError(f"rates must have shape [positions, clocks], got {list(rates.shape)}")
+        self.log_rates = nn.Parameter(torch.where(rates > 0, rates, 1.0).log())
+        self.register_buffer("running", rates > 0)
+        if speeds is not None and not ((speeds > 0) & speeds.isfinite()).all():
+            raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
+        self.log_speeds = None if speeds is None else nn.Parameter(speeds.log())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.log_rates.dtype
+
+    @property
+    def rates(self) -> Float[Tensor, "g m"]:
+        return torch.where(self.running, self.log_rates.exp(), 0.0)
+
+    @property
+    def by_position(self) -> Float[Tensor, "g m"]:
+        """Rates times speeds."""
+        return self.rates if self.log_speeds is None else self.log_speeds.exp()[:, None] * self.rates
+
+    @property
+    def rows(self) -> int:
+        """`g`: how many positions have rates or a speed of their own; 1 if all share everything."""
+        return max(len(self.log_rates), 1 if self.log_speeds is None else len(self.log_speeds))
+
+    def sped(self, scale: Float[Tensor, "b e"]) -> Float[Tensor, "b f"]:
+        """`scale` times the speed of each position."""
+        return scale if self.log_speeds is None else scale * self.log_speeds.exp().to(scale.dtype)
+
+    @abstractmethod
+    def gained(
+        self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "c g m"]]:
+        """Intensities gained between two clock times, or since the beginning, as a scale and rates to multiply."""
+
+    @abstractmethod
+    def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c f"], Float[Tensor, "c g m"]]:
+        """`dA / du` at a clock time, as a scale and rates to multiply; in the precision of `elapsed`."""
+
+    @abstractmethod
+    def pace(
+        self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b f"]:
+        """`A / (dA / du)` of the clock that leads into each token: how long it would have needed at its present speed.
+
+        Args:
+            clock: which clock leads into each token, as `Hierarchy.clock` says.
+            x: tokens.
+            elapsed: clock time.
+        """
+
+    @abstractmethod
+    def when(
+        self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b d"]:
+        """The clock time, not after `latest`, at which `A` of each clock was `intensity`; anything if it is off."""
+
+    @abstractmethod
+    def normalise(self) -> None:
+        """Make the common speed of all clocks 1, if it means nothing by itself."""
+
+    @classmethod
+    def reaching(cls, rates: Float[Tensor, "g m"], elapsed: Float[Tensor, ""]) -> "Clocks":
+        """Clocks whose intensities are `rates` when the clock time is `elapsed`."""
+        clocks = cls(rates)
+        scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
+        reached = (scale[..., None] * reached)[0].to(rates.dtype)
+        with torch.no_grad():
+            clocks.log_rates.add_(torch.where(clocks.running, rates / reached, 1.0).log())
+        return clocks
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
+        rates = torch.where(tensors["running"], tensors["log_rates"].exp(), 0.0)
+        speeds = tensors["log_speeds"].exp() if "log_speeds" in tensors else None
+        return cls(rates, speeds, **config)
+
+
+class Steady(Clocks):
+    """`A_k(u) = v_i a_k u`: every clock runs evenly in clock time.
+
+    >>> scale, rates = Steady(torch.tensor([[0.5, 1.0]])).gained(None, torch.tensor([[2.0]]), torch.float32)
+    >>> scale[..., None] * rates
+    tensor([[[1., 2.]]], grad_fn=<MulBackward0>)
+    """
+
+    def gained(
+        self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "1 g m"]]:
+        elapsed = end if start is None else end - start  # float64, so that a short span keeps its digits
+        return self.sped(elapsed.to(dtype)), self.rates[None].to(dtype)
+
+    def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "1 f"], Float[Tensor, "1 g m"]]:
+        return self.sped(torch.ones_like(elapsed[:1, :1])), self.rates[None].to(elapsed.dtype)
+
+    def pace(
+        self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b e"]:
+        return elapsed
+
+    def when(
+        self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b d"]:
+        rate = numerics.pick(F.pad(self.rates.detach(), (1, 0))[None], clock).double()
+        return intensity / self.sped(rate).detach()
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        if self.log_speeds is not None:
+            self.log_speeds.sub_(self.log_speeds.mean())
+        speed = self.sped(self.rates.sum(-1)[None]).mean()
+        self.log_rates.sub_(speed.log())
+
+
+class Varying(Clocks):
+    r"""`A_k(u) = v_i a_k Σ_p w_kp φ_p(u)`: positive mixtures of monotone `profiles`, learned, almost steady at first.
+
+    >>> Varying(torch.tensor([[0.5, 1.0]])).mixtures.shape
+    torch.Size([1, 4, 2])
+    """
+
+    def __init__(self, rates: Float[Tensor, "g m"], speeds: Float[Tensor, " d"] | None = None):
+        super().__init__(rates, speeds)
+        raw = torch.zeros(len(rates), len(POWERS) + 1, rates.shape[1], dtype=rates.dtype, device=rates.device)
+        raw[:, 0] = STEADY
+        self.raw_profile = nn.Parameter(raw)
+
+    @property
+    def mixtures(self) -> Float[Tensor, "g p m"]:
+        """How much of each profile every clock has."""
+        return self.raw_profile.softmax(1)
+
+    def gained(
+        self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
+        grown = profiles(end.double())[0]
+        if start is not None:
+            grown = grown - profiles(start.double())[0]
+        return self.sped(torch.ones_like(end[:, :1], dtype=dtype)), self._mixed(grown).to(dtype)
+
+    def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
+        mixed = self._mixed(profiles(elapsed.double())[1]).to(elapsed.dtype)
+        return self.sped(torch.ones_like(elapsed[:, :1])), mixed
+
+    def pace(
+        self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b d"]:
+        index = numerics.pick(clock[None], x)
+        # in float64: early on, late clocks have intensities that float32 cannot hold
+        intensity, speed = (
+            numerics.pick(F.pad(self._mixed(each), (1, 0)), index) for each in profiles(elapsed.double())
+        )
+        runs = (intensity > 0) & (speed > 0)
+        paces = intensity / torch.where(runs, speed, 1.0)
+        return torch.where(runs, paces, elapsed.double()).to(elapsed.dtype)
+
+    def when(
+        self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
+    ) -> Float[Tensor, "b d"]:
+        """By Newton's method in logarithms, where clocks are nearly straight, and by bisection where its steps grow."""
+        weights = F.pad(self._weights().detach().double(), (1, 0))
+        mixture = torch.stack([numerics.pick(each[None], clock) for each in weights.unbind(1)], dim=-1)
+        intensity = intensity / self.sped(torch.ones_like(intensity)).detach()
+        rang, high = intensity > 0, latest.expand_as(intensity)
+        low = torch.where(rang, intensity / mixture.sum(-1), high)  # no profile is ahead of the steady one
+        u, step, rounding = high, torch.full_like(high, torch.inf), 64 * torch.finfo(high.dtype).eps
+        for _ in range(100):
+            reached, speed = ((each * mixture).sum(-1) for each in profiles(u))
+            early = reached < intensity
+            low, high = torch.where(early, u, low), torch.where(early, high, u)
+            newton = u * (intensity / reached) ** (reached / (u * speed))
+            trusted = (low <= newton) & (newton <= high) & ((newton / u).log().abs() <= (step / 2).clamp(min=rounding))
+            u, before = torch.where(trusted, newton, (low * high).sqrt()), u
+            step = (u / before).log().abs()
+            if (step <= rounding)[rang].all():
+                break
+        return torch.where(rang, u, 0.0)
+
+    def normalise(self) -> None:
+        """Nothing to do: profiles have a time scale of their own, so that the common speed of the clocks matters."""
+
+    def _weights(self) -> Float[Tensor, "g p m"]:
+        return self.rates[:, None] * self.mixtures
+
+    def _mixed(self, values: Float[Tensor, "b e p"]) -> Float[Tensor, "b g m"]:
+        subscripts = "bep,gpm->bgm" if values.shape[1] == 1 else "bgp,gpm->bgm"
+        return torch.einsum(subscripts, values, self._weights().double())
+
+
+def profiles(elapsed: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s p"], Float[Tensor, "*s p"]]:
+    r"""Monotone functions of clock time that varying clocks are mixed from, and their derivatives.
+
+    With `s = 1 - exp(-u)`: `-log(1 - s^p)` for `p = 1, 2, 4`, of which the first is `u`, a steady clock, and the others
+    start late (like `u^p`) but end at the same speed; and `s` itself, a clock that runs early and then stops.
+
+    >>> profiles(torch.tensor([0.1, 5.0], dtype=torch.float64))[0]
+    tensor([[1.0000e-01, 9.0972e-03, 8.2013e-05, 9.5163e-02],
+            [5.0000e+00, 4.3102e+00, 3.6238e+00, 9.9326e-01]], dtype=torch.float64)
+    """
+    u = elapsed[..., None]
+    late, late_speed = delayed(u, torch.tensor(POWERS, dtype=u.dtype, device=u.device))
+    return torch.cat([late, -torch.expm1(-u)], -1), torch.cat([late_speed, torch.exp(-u)], -1)
+
+
+def delayed(
+    elapsed: Float[Tensor, "..."], power: Float[Tensor, "..."]
+) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    r"""`-log(1 - s^p)` with `s = 1 - exp(-u)`, and its derivative in `u`.
+
+    It starts like `u^p` and ends at the speed of `u`: a clock that has rung with chance `s^p`. With `p = 1` it is `u`.
+
+    >>> delayed(torch.tensor([0.1, 5.0]), torch.tensor([1.0, 4.0]))[0]
+    tensor([0.1000, 3.6238])
+    """
+    started, over = elapsed > 0, elapsed > _LATE
+    u = torch.where(started & ~over, elapsed, 1.0)  # a harmless value, so that no nan reaches the gradient
+    log_s = numerics.log1mexp(u)
+    value = -numerics.log1mexp(-power * log_s)
+    speed = torch.exp(power.log() + (power - 1) * log_s - u + value)
+    at_first = torch.where(power > 1, 0.0, torch.where(power < 1, torch.inf, 1.0))
+    value = torch.where(over, elapsed - power.log(), torch.where(started, value, 0.0))
+    return value, torch.where(over, 1.0, torch.where(started, speed, at_first))

@@ -1,0 +1,105 @@
+"""A bridge fitted to the data's marginals: which hierarchy, and which rates to start from."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dmb import checks
+from dmb.clocks import Clocks, Steady
+from dmb.hierarchies import Line, Tree
+from dmb.processes.ordering import ranks_by_frequency
+from dmb.processes.rates import initial_rates, matching_rates, nested_rates
+from dmb.processes.shapes import support
+from dmb.schedules import Canonical, LogLinear, Schedule
+
+INITS = ("gather", "nested", "uniform", "match")
+
+
+def from_marginals(
+    marginals: Float[Tensor, "d m"],
+    *,
+    order: str | Int[Tensor, "h n"] | None = None,
+    init: str = "gather",
+    floor: float = 1e-5,
+    stages: int = 3,
+    target: Float[Tensor, "d n"] | None = None,
+    tied: bool = False,
+    mask: bool = False,
+    tree: Tree | None = None,
+    ratio: float = 5.0,
+    clocks: type[Clocks] = Steady,
+    speeds: bool = False,
+    state_counts: Int[Tensor, " d"] | None = None,
+    schedule: Schedule | None = None,
+) -> dict[str, Any]:
+    """The arguments of a `BridgeProcess` for data with these marginals.
+
+    Args:
+        marginals: the data's distribution over states at each position.
+        order: the order of a line: `ascending` (the paper's, and the default), `descending`, `natural`, or ranks of
+            your own (token -> rank, `[d, n]` or `[1, n]`).
+        init: the rates on a line. `gather` sends everything to the top rank at rate 1 and runs all other clocks at
+            `floor`; `nested` gathers in stages, from fine to coarse, in an order of its own (see
+            `dmb.processes.rates.nested_rates`); `uniform` runs all clocks alike, at a total rate of 1; `match` is
+            Theorem 4.2's closed form, the rates (and the order) that carry `marginals` to `target` by `t = 1`.
+        floor: the slow clocks' rate under `gather` and `nested`. The paper's value for text, 0, switches them off
+            for good.
+        stages: of `nested`.
+        target: what `match` aims at. Default: the uniform distribution.
+        tied: one order and one set of rates for all positions, from the pooled marginals.
+        mask: add one more state on top that data never visit. With `init="gather"` and `floor=0` the process is
+            masked diffusion (SEDD-absorb, MDLM, MD4) exactly.
+        tree: lift states along this tree, see `dmb.grouping`; its names come after the states of the data. `order`,
+            `init` and what they need are then left out.
+        ratio: on a tree, how much faster every level is than the one above it.
+        clocks: `Steady`, or `Varying` for clocks that change their speed as time goes on.
+        speeds: also learn a speed for each position, which all of its clocks share.
+        state_counts: how many states each position really has. Default: all of them.
+        schedule: default: `LogLinear()`.
+    """
+    checks.choice("init", init, INITS)
+    num_positions, schedule = len(marginals), schedule or LogLinear()
+    _refuse_unread(order, init, mask, target, tree, schedule)
+    names = int(mask) if tree is None else tree.names
+    marginals, legal = support(marginals, state_counts, tied=tied, names=names)
+    if tree is not None:
+        rates = tree.level_rates(ratio).to(marginals).expand(max(len(marginals), len(tree.parent)), -1)
+    elif init == "match":
+        rates, rank = matching_rates(marginals, legal, target)
+    elif init == "nested":
+        rates, rank = nested_rates(marginals, stages, floor, legal, mask)
+    else:
+        rank = order if isinstance(order, Tensor) else ranks_by_frequency(marginals, order or "ascending", legal)
+        if mask and not isinstance(order, Tensor):  # on top whatever the order, the rest moved down to make room
+            rank = rank - (rank > rank[:, -1:]).long()
+            rank[:, -1] = marginals.shape[1] - 1
+        rates = initial_rates(init, floor, legal, marginals.dtype)
+    # matched rates are what the whole schedule adds up to; the others are rates per unit of clock time
+    made = clocks.reaching(rates, schedule(torch.ones(1)).sigma_bar[0]) if init == "match" else clocks(rates)
+    if speeds:
+        made.log_speeds = torch.nn.Parameter(torch.zeros(num_positions, dtype=rates.dtype, device=rates.device))
+    return {
+        "hierarchy": Line(rank, names) if tree is None else tree,
+        "clocks": made,
+        "num_positions": num_positions,
+        "schedule": schedule,
+        "legal": None if state_counts is None else legal,
+        "marginals": marginals,
+    }
+
+
+def _refuse_unread(
+    order: str | Tensor | None, init: str, mask: bool, target: Tensor | None, tree: Tree | None, schedule: Schedule
+) -> None:
+    if tree is not None and (order is not None or init != "gather" or mask):
+        raise ValueError("a tree brings its own order, rates and names; leave order, init and mask out")
+    if init in ("match", "nested") and order is not None:
+        raise ValueError(f"init='{init}' brings its own order; leave order out")
+    if target is not None and init != "match":
+        raise ValueError("target is read only by init='match'")
+    if init == "match" and isinstance(schedule, Canonical):
+        raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
+    if init == "match" and mask:
+        raise ValueError("init='match' cannot be combined with mask: a state without data has no rate to match")

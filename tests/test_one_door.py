@@ -1,0 +1,146 @@
+"""What enters is checked once, clock time is solved once, and nothing in a step makes the host wait for a device."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import dmb
+from dmb import checks, grouping
+from dmb.variance import CostBaseline, TimeDensity
+
+MU = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
+X_0 = torch.multinomial(MU, 8, replacement=True, generator=torch.Generator().manual_seed(0)).T
+
+PROCESSES = {
+    "bridge": lambda: dmb.BridgeProcess.from_marginals(MU, floor=0.1),
+    "bridge in canonical time": lambda: dmb.BridgeProcess.from_marginals(MU, floor=0.1, schedule=dmb.Canonical()),
+    "varying": lambda: dmb.BridgeProcess.from_marginals(MU, clocks=dmb.Varying, schedule=dmb.Canonical()),
+    "tree": lambda: dmb.BridgeProcess.from_marginals(MU, tree=grouping.by_value(4), schedule=dmb.Canonical()),
+    "masked diffusion": lambda: dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0),
+    "tokenwise": lambda: dmb.TokenwiseMasking.from_marginals(MU, schedule=dmb.Canonical()),
+    "uniform": lambda: dmb.UniformProcess(3, 4, marginals=MU),
+}
+every_process = pytest.mark.parametrize("build", PROCESSES.values(), ids=PROCESSES)
+every_head = pytest.mark.parametrize("head", ["mean", "score"])
+
+
+def bridge_of(build, head="mean"):
+    torch.manual_seed(0)
+    process = build()
+    network = dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0)
+    torch.nn.init.normal_(network.output.weight, std=0.1)
+    return dmb.Bridge(process, network, head)
+
+
+@pytest.fixture
+def entered(monkeypatch):
+    """How often tokens and times were checked, and clock time was solved."""
+    counts = Counter()
+
+    def counting(owner, name, as_name):
+        original = getattr(owner, name)
+
+        def counted(*args, **options):
+            counts[as_name] += 1
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    counting(checks, "tokens", "tokens")
+    counting(checks, "times", "times")
+    for schedule in (dmb.LogLinear, dmb.Canonical):
+        counting(schedule, "forward", "clock")
+    return counts
+
+
+@pytest.mark.parametrize("learn_rates", [False, True])
+@every_head
+@every_process
+def test_a_loss_checks_its_tokens_once_and_solves_clock_time_once(build, head, learn_rates, entered):
+    bridge = bridge_of(build, head)
+    learn_rates = learn_rates and any(True for _ in bridge.process.parameters())
+    bridge.loss(X_0, learn_rates=learn_rates, times=TimeDensity(), baseline=CostBaseline()).sum().backward()
+    assert entered == {"tokens": 1, "clock": 1}
+
+
+@every_process
+def test_every_step_of_sampling_solves_its_clock_time_once(build, entered):
+    bridge = bridge_of(build)
+    grid = torch.linspace(1, 0, 5, dtype=torch.float64)
+    entered.clear()
+    bridge.sample(2, grid=grid)
+    assert entered["tokens"] == 0
+    assert entered["clock"] <= 5 + 1  # one for each time, and one for the prior
+
+
+@every_process
+def test_a_method_that_is_called_by_itself_checks_and_solves_once(build, entered):
+    process = build()
+    x_t = process.sample(X_0, 0.5)
+    calls = [
+        lambda: process.sample(X_0, 0.5),
+        lambda: process.sample_moved(X_0, 0.5),
+        lambda: process.log_transition(X_0, 0.5),
+        lambda: process.log_likelihood(x_t, 0.5),
+        lambda: process.log_prob(x_t, X_0, 0.5),
+        lambda: process.rates_into(x_t, 0.5),
+        lambda: process.integrand_from_logits(torch.zeros(8, 3, process.num_states), x_t, X_0, 0.5),
+        lambda: process.integrand_from_score(torch.zeros(8, 3, process.num_states), x_t, X_0, 0.5),
+    ]
+    for call in calls:
+        entered.clear()
+        call()
+        assert entered["clock"] == entered["times"] == 1
+        assert entered["tokens"] <= 2  # one for each tensor of tokens
+
+
+class Syncs(TorchDispatchMode):
+    """Counts what would make the host wait for an accelerator."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "_unique2", "unique_consecutive", "masked_select")
+
+    def __init__(self):
+        super().__init__()
+        self.seen = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        if name in self.WAITS:
+            self.seen[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+@every_head
+@every_process
+def test_a_loss_makes_nobody_wait_for_a_device(build, head, monkeypatch):
+    """As on an accelerator, where data are checked before they are moved there, and no code looks at what it computes."""
+    bridge = bridge_of(build, head)
+    monkeypatch.setattr(dmb.numerics, "on_host", lambda x: False)
+    monkeypatch.setattr(dmb.processes.base.ForwardProcess, "data", lambda self, name, x: x)
+    learn = any(True for _ in bridge.process.parameters())
+    density = TimeDensity()
+    density.observe(torch.rand(4, dtype=torch.float64), torch.rand(4))
+    with Syncs() as syncs:
+        bridge.loss(X_0, learn_rates=learn, times=density).sum().backward()
+        density.learn()
+    assert not syncs.seen
+
+
+@pytest.mark.parametrize("build", [PROCESSES["bridge"], PROCESSES["tree"]], ids=["bridge", "tree"])
+def test_the_whole_loss_can_be_compiled(build, no_type_checks):
+    bridge = bridge_of(build)
+    torch.manual_seed(1)
+    plain = bridge.loss(X_0)
+    plain.sum().backward()
+    expected = [p.grad.clone() for p in bridge.network.parameters() if p.grad is not None]
+    bridge.zero_grad()
+    torch.compiler.reset()
+    compiled = torch.compile(bridge.loss, backend="aot_eager")
+    torch.manual_seed(1)
+    loss = compiled(X_0)
+    loss.sum().backward()
+    torch.testing.assert_close(loss, plain, rtol=1e-4, atol=1e-5)
+    found = [p.grad for p in bridge.network.parameters() if p.grad is not None]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)

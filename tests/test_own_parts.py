@@ -1,0 +1,155 @@
+"""A process, a network, a sampler of one's own: they train, resume, bound and sample like those that come with it."""
+
+import pytest
+import torch
+from torch import nn
+
+import dmb
+from dmb.samplers import State
+
+
+class Stripes(dmb.UniformProcess):
+    """A process of the user's own."""
+
+
+class Counts(dmb.Network):
+    """A network of the user's own: logits from how often each state occurs."""
+
+    def __init__(self, num_states, num_positions, width=8):
+        super().__init__()
+        self.num_states, self.num_positions, self.width = num_states, num_positions, width
+        self.layers = nn.Sequential(
+            nn.Linear(num_states, width), nn.SiLU(), nn.Linear(width, num_states * num_positions)
+        )
+
+    def config(self):
+        return {"num_states": self.num_states, "num_positions": self.num_positions, "width": self.width}
+
+    def forward(self, x_t, t, label=None, given=None):
+        counts = nn.functional.one_hot(x_t, self.num_states).float().sum(1)
+        return self.layers(counts).view(len(x_t), self.num_positions, self.num_states)
+
+
+class Plain(nn.Module):
+    """Not even a `Network`."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(64, 17))
+
+    def forward(self, x_t, t):
+        return self.logits.expand(len(x_t), -1, -1)
+
+
+def of_one_step(denoiser, x_T, times, generator):
+    """A sampler of the user's own: straight to the data."""
+    yield State(1.0, x_T)
+    clock = denoiser.process.clock(1.0, len(x_T))
+    yield State(0.0, denoiser.log_posterior(x_T, clock).argmax(-1))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return dmb.data.digits()
+
+
+def own_bridge(digits):
+    torch.manual_seed(0)
+    process = Stripes(digits.num_positions, digits.num_states, marginals=digits.marginals())
+    return dmb.Bridge(process, Counts.for_process(process))
+
+
+SETTINGS = {"cycles": 1, "matrix_steps": 0, "evaluate_sequences": 64, "batch_size": 16}
+
+
+def test_they_train_and_resume_to_the_same_weights(digits, tmp_path):
+    whole = own_bridge(digits)
+    list(dmb.train(whole, digits, score_steps=12, evaluate_every=4, **SETTINGS))
+    interrupted, steps = own_bridge(digits), iter(range(100))
+    list(
+        dmb.train(
+            interrupted,
+            digits,
+            score_steps=12,
+            evaluate_every=4,
+            folder=tmp_path,
+            stop=lambda: next(steps) > 5,
+            **SETTINGS,
+        )
+    )
+    resumed = own_bridge(digits)
+    reports = list(
+        dmb.train(resumed, digits, score_steps=12, evaluate_every=4, folder=tmp_path, resume=True, **SETTINGS)
+    )
+    assert reports[-1].step == 12
+    for name, tensor in whole.state_dict().items():
+        assert tensor.equal(resumed.state_dict()[name]), name
+
+
+def test_they_are_saved_loaded_bounded_and_sampled(digits, tmp_path):
+    bridge = own_bridge(digits)
+    bridge.write(tmp_path)
+    again = dmb.Bridge.from_pretrained(tmp_path)
+    assert isinstance(again.process, Stripes)
+    assert isinstance(again.network, Counts)
+    x = digits.test[:8]
+    bounds = [each.eval().bound(x, generator=torch.Generator().manual_seed(0)).score for each in (bridge, again)]
+    assert bounds[0].equal(bounds[1])
+    assert again.sample(3, sampler=of_one_step).shape == (3, 64)
+
+
+def test_a_plain_module_is_a_network(digits, tmp_path):
+    process = dmb.BridgeProcess.from_marginals(digits.marginals(), order="natural")
+    bridge = dmb.Bridge(process, Plain())
+    first, *_, last = [
+        report for report in dmb.train(bridge, digits, score_steps=30, evaluate_every=10, learning_rate=0.1, **SETTINGS)
+        if report.phase == "validation"
+    ]  # fmt: skip
+    assert last.bits < first.bits
+    assert bridge.sample(2, steps=4).shape == (2, 64)
+    template = torch.full((64,), -1)
+    template[:8] = 3
+    assert (bridge.sample(2, steps=4, template=template)[:, :8] == 3).all()  # though it is not told what is given
+    with pytest.raises(ValueError, match=r"Plain cannot be saved .* dmb.Network"):
+        bridge.write(tmp_path)
+
+
+def test_a_trajectory_ends_where_a_sample_does(digits):
+    bridge = own_bridge(digits)
+    states = list(bridge.trajectory(2, steps=4, generator=torch.Generator().manual_seed(0)))
+    assert [state.t for state in states][::4] == [1.0, 0.0]
+    assert states[-1].x.equal(bridge.sample(2, steps=4, generator=torch.Generator().manual_seed(0)))
+    assert bridge.training  # between two states, too
+
+
+def test_a_loop_of_ones_own_has_the_gradient_of_the_trainer(digits):
+    """Rates learned jointly: `loss` and `prior_loss` are all that the trainer's step is made of."""
+    from dmb.variance import CostBaseline, TimeDensity
+
+    def build():
+        torch.manual_seed(0)
+        process = dmb.BridgeProcess.from_marginals(digits.marginals(), floor=0.1, schedule=dmb.Canonical())
+        return dmb.Bridge(process, dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0))
+
+    trained = build()
+    options = {"learning_rate": 1e-3, "warmup": 1, "weight_decay": 0.0, "clip": 0.0, "ema": 0.0, "seed": 3}
+    list(dmb.train(trained, digits, score_steps=3, matrix_objective="joint", **SETTINGS, **options))
+
+    from dmb.seeding import seeded
+
+    own, density, baseline = build(), TimeDensity(central=True, keep=0.99), CostBaseline()
+    own.network.given.requires_grad_(False)
+    network = torch.optim.AdamW([p for p in own.network.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.0)
+    rates = torch.optim.AdamW(own.process.parameters(), lr=1e-2, weight_decay=0.0)
+    for step in range(3):
+        x_0 = digits.train.batch(16, step=step, seed=3).x_0
+        loss = own.loss(x_0, learn_rates=True, times=density, baseline=baseline, generator=seeded(3, "noise", step))
+        (loss.mean() / own.num_positions).backward()
+        network.step(), network.zero_grad()
+        density.learn(), baseline.learn()
+        (own.prior_loss() / own.num_positions).backward()
+        rates.step(), rates.zero_grad()
+        own.process.normalise()
+    torch.testing.assert_close(own.process.alpha, trained.process.alpha, rtol=1e-5, atol=1e-7)
+    for name, tensor in own.network.state_dict().items():
+        torch.testing.assert_close(tensor, trained.network.state_dict()[name], rtol=1e-4, atol=1e-6, msg=name)
