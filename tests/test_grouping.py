@@ -81,7 +81,7 @@ def test_every_level_is_faster_than_the_one_above_by_the_ratio():
     tree = grouping.by_value(8)
     rates = tree.level_rates(4.0)[0]
     for node in range(8, tree.num_states):
-        assert rates[tree.clock[0, node] - 1] == 4.0 ** int(tree.depth[0, node])
+        assert rates[tree.clock_into[0, node] - 1] == 4.0 ** int(tree.depth[0, node])
     assert rates[-1] == 1.0
 
 
@@ -91,9 +91,13 @@ def test_every_level_is_faster_than_the_one_above_by_the_ratio():
         (lambda: grouping.by_cooccurrence(torch.ones(3, 2)), "shape"),
         (lambda: grouping.by_cooccurrence(-torch.ones(3, 3)), "numbers ≥ 0"),
         (lambda: grouping.by_cooccurrence(torch.ones(3, 3), clusters=(2, 3)), "must fall"),
-        (lambda: grouping.by_vectors(torch.full((3, 1), torch.nan)), "finite"),
+        (lambda: grouping.by_vectors(torch.full((3, 1), torch.nan), clusters=(2,)), "finite"),
         (lambda: grouping.by_frequency(torch.ones(3) / 3, stages=0), "at least 1"),
         (lambda: grouping.from_groups([torch.tensor([0, 1])]), "one group"),
+        (lambda: grouping.from_groups([torch.tensor(x) for x in ([0, 0, 1], [0, 1, 1], [0, 0, 0])]), "must nest"),
+        (lambda: grouping.by_vectors(torch.rand(10, 2), clusters=(64, 8)), "fewer than the 10 states"),
+        (lambda: grouping.star(1), "at least 2 states"),
+        (lambda: dmb.Steady(torch.ones(3, 2), torch.ones(4)), "4 rows like speeds"),
         (lambda: grouping.star(3).level_rates(0.0), "positive"),
         (
             lambda: dmb.BridgeProcess.from_marginals(torch.ones(1, 3) / 3, tree=grouping.star(3), mask=True),

@@ -230,22 +230,23 @@ def test_a_state_that_a_position_lacks_must_not_lie_above_one_that_it_has():
         dmb.BridgeProcess(tree, dmb.Steady(torch.ones(1, 1)), legal=torch.tensor([[True, True, False]]))
 
 
-@pytest.mark.parametrize("n", [5, 8, 16])
+@pytest.mark.parametrize("n", [5, 6, 8])
 def test_canonical_time_counts_every_lift_that_a_token_can_make(n):
     """A token makes as many lifts as names lie above it; `t` is the share of them that are done, counted by loops."""
     tree = grouping.by_value(n)
-    p = toys.distribution(n, seed=1)[None]
+    p = torch.stack([toys.distribution(n, seed=1), toys.distribution(n, seed=2).flip(0)])
     process = dmb.BridgeProcess.from_marginals(p, tree=tree, ratio=3.0, schedule=dmb.Canonical())
     parent = tree.parent[0].tolist()
     for t in (0.1, 0.5, 0.9, 1.0):
-        intensity = process.intensities(t)[0].detach()
+        intensity = process.intensities(t).detach().expand(2, -1)
         done = total = 0.0
-        for x in range(n):
-            way = [x, *ancestors(parent, x)]
-            for place, _ in enumerate(way[:-1]):
-                above = sum(intensity[v].item() for v in way[place + 1 :])
-                done += p[0, x].item() * -np.expm1(-above)
-                total += p[0, x].item()
+        for i in range(2):
+            for x in range(n):
+                way = [x, *ancestors(parent, x)]
+                for place, _ in enumerate(way[:-1]):
+                    above = sum(intensity[i, v].item() for v in way[place + 1 :])
+                    done += p[i, x].item() * -np.expm1(-above)
+                    total += p[i, x].item()
         assert done / total == pytest.approx((1 - 1e-3) * t, rel=1e-9)
 
 
@@ -255,3 +256,45 @@ def test_a_balanced_tree_forgets_its_data_by_the_end_of_canonical_time(n):
         torch.full((1, n), 1 / n), tree=grouping.by_value(n), schedule=dmb.Canonical()
     )
     assert (process.p_0 * process.prior_kl_table(process.p_T)).sum() < 0.006
+
+
+def test_a_schedule_that_two_processes_are_given_is_bound_by_neither():
+    schedule, p = dmb.Canonical(), torch.tensor([[0.7, 0.2, 0.1]])
+    first = dmb.BridgeProcess.from_marginals(p, floor=0.3, schedule=schedule)
+    before = first.clock(0.5, 1).sigma_bar
+    dmb.BridgeProcess.from_marginals(p.flip(1), floor=0.3, schedule=schedule)
+    assert schedule.marginals is None
+    assert first.clock(0.5, 1).sigma_bar.equal(before)
+    own = dmb.Canonical().bind(torch.tensor([[0.2, 0.2, 0.6]]))
+    assert dmb.BridgeProcess.from_marginals(p, floor=0.3, schedule=own).schedule.marginals.equal(own.marginals)
+
+
+def test_a_tied_process_whose_marginals_were_replaced_by_a_row_per_position_can_be_loaded(tmp_path):
+    p = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]])
+    process = dmb.BridgeProcess.from_marginals(p, tied=True, floor=0.3, schedule=dmb.Canonical())
+    process.set_marginals(p)
+    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge.write(tmp_path)
+    again = dmb.Bridge.from_pretrained(tmp_path).process
+    assert again.clock(0.5, 1).sigma_bar.equal(process.clock(0.5, 1).sigma_bar)
+    assert again.p_0.equal(process.p_0)
+
+
+def test_speeds_a_hundred_units_of_their_logarithm_apart_can_be_loaded(tmp_path):
+    process = dmb.BridgeProcess.from_marginals(torch.full((3, 4), 0.25), mask=True, floor=0.0, tied=True, speeds=True)
+    with torch.no_grad():
+        process.clocks.log_speeds.copy_(torch.tensor([-110.0, 50.0, 60.0]))
+    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge.write(tmp_path)
+    again = dmb.Bridge.from_pretrained(tmp_path).process
+    assert again.clocks.log_speeds.equal(process.clocks.log_speeds)
+    assert again.clocks.log_rates.equal(process.clocks.log_rates)
+
+
+def test_a_clock_that_has_a_start_is_not_given_another():
+    process = on_tree(grouping.by_value(4))
+    x, clock = torch.zeros(1, 2, dtype=torch.long), process.clock(0.9, 1)
+    from_middle = process.log_prob(x, x, 0.9, start=0.5)
+    assert process.log_prob(x, x, clock.since(process.clock(0.5, 1))).equal(from_middle)
+    with pytest.raises(ValueError, match="leave start out"):
+        process.log_prob(x, x, clock, start=0.5)

@@ -1,5 +1,7 @@
 """What enters is checked once, clock time is solved once, and nothing in a step makes the host wait for a device."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -144,3 +146,26 @@ def test_the_whole_loss_can_be_compiled(build, no_type_checks):
     torch.testing.assert_close(loss, plain, rtol=1e-4, atol=1e-5)
     found = [p.grad for p in bridge.network.parameters() if p.grad is not None]
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+WHOLE = """
+import torch
+import dmb
+
+mu = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])
+x_0 = torch.randint(4, (8, 2))
+for options in ({"floor": 0.1}, {"mask": True, "floor": 0.0}, {"tree": dmb.grouping.by_value(4)}):
+    process = dmb.BridgeProcess.from_marginals(mu, **options)
+    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0))
+    clock = process.clock(torch.linspace(0.1, 1.0, 8, dtype=torch.float64), 8)
+    x_t = process.sample(x_0, clock)
+    compiled = torch.compile(bridge.integrand, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x_t, x_0, clock), bridge.integrand(x_t, x_0, clock), rtol=1e-4, atol=1e-5)
+print("one graph each")
+"""
+
+
+def test_what_follows_the_door_is_one_graph():
+    """In a process of its own: the shape checks of the test suite stand between a compiler and the code."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WHOLE], capture_output=True, text=True)
+    assert done.stdout.strip() == "one graph each", done.stderr[-3000:]

@@ -114,6 +114,44 @@ def test_a_plain_module_is_a_network(digits, tmp_path):
         bridge.write(tmp_path)
 
 
+def test_a_plain_module_is_refused_before_it_is_trained_into_a_folder(digits, tmp_path):
+    bridge = dmb.Bridge(dmb.BridgeProcess.from_marginals(digits.marginals()), Plain())
+    with pytest.raises(ValueError, match="cannot be saved"):
+        dmb.train(bridge, digits, folder=tmp_path, **SETTINGS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_class_cannot_take_the_name_of_one_of_ours():
+    with pytest.raises(TypeError, match="dmb has a MLP of its own"):
+        type("MLP", (dmb.Network,), {})
+
+
+def test_labels_and_given_positions_of_the_wrong_shape_are_refused_by_every_method(no_type_checks):
+    process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3))
+    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1, num_classes=3))
+    x = torch.zeros(2, 2, dtype=torch.long)
+    for call in (bridge.log_posterior, bridge.log_score, lambda x, t, label: bridge.integrand(x, x, t, label)):
+        for label, message in (
+            (torch.tensor([0, 4]), "lie in"),
+            (torch.tensor([-3, 0]), "lie in"),
+            (torch.tensor([0]), "shape"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                call(x, 0.5, label)
+    with pytest.raises(ValueError, match="given must have the shape"):
+        bridge.loss(x, given=torch.ones(1, 1, dtype=torch.bool))
+
+
+def test_positions_under_one_mask_learn_their_speeds(digits):
+    """One clock, but a speed for each position: there is something to learn."""
+    process = dmb.BridgeProcess.from_marginals(
+        digits.marginals(), mask=True, floor=0.0, tied=True, speeds=True, schedule=dmb.Canonical()
+    )
+    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=16, blocks=1))
+    list(dmb.train(bridge, digits, score_steps=5, matrix_objective="joint", **SETTINGS))
+    assert (bridge.process.clocks.log_speeds != 0).any()
+
+
 def test_a_trajectory_ends_where_a_sample_does(digits):
     bridge = own_bridge(digits)
     states = list(bridge.trajectory(2, steps=4, generator=torch.Generator().manual_seed(0)))

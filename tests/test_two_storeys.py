@@ -1,4 +1,4 @@
-"""The library needs torch, numpy, jaxtyping, safetensors and huggingface_hub; the application needs the rest."""
+"""The library needs torch, numpy, jaxtyping, safetensors and huggingface_hub, and no more."""
 
 import subprocess
 import sys
@@ -6,7 +6,8 @@ import sys
 USE_IT = """
 import sys, tempfile
 from pathlib import Path
-import torch
+import huggingface_hub, jaxtyping, numpy, safetensors.torch, torch, torch._dynamo
+theirs = set(sys.modules)
 import dmb
 
 data = dmb.data.array(torch.randint(4, (300, 6)))
@@ -17,18 +18,12 @@ bridge.bound(data.test)
 folder = Path(tempfile.mkdtemp())
 bridge.write(folder)
 dmb.Bridge.from_pretrained(folder).sample(2, steps=2)
-print(*sorted({name.partition(".")[0] for name in sys.modules if "dmb.app" not in name}), "dmb.app" in sys.modules)
+ours = {name.partition(".")[0] for name in set(sys.modules) - theirs} - set(sys.stdlib_module_names)
+allowed = {name.partition(".")[0] for name in theirs}
+print("works", "dmb.app" in sys.modules, *sorted(ours - allowed))
 """
 
-UPSTAIRS = {
-    "rich", "tyro", "matplotlib", "tensorboard", "lightning_fabric", "torchmetrics", "vector_quantize_pytorch", "sklearn",
-    "scipy", "pandas", "pyarrow", "tokenizers", "PIL",
-}  # fmt: skip
 
-
-def test_the_library_trains_bounds_saves_and_samples_without_what_the_application_needs():
+def test_the_library_trains_bounds_saves_and_samples_on_five_packages():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", USE_IT], capture_output=True, text=True)
-    *loaded, application = done.stdout.split()
-    assert "torch" in loaded, done.stderr
-    assert not UPSTAIRS & set(loaded)
-    assert application == "False"
+    assert done.stdout.split() == ["works", "False", "dmb"], done.stdout + done.stderr

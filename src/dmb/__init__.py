@@ -1,14 +1,17 @@
 """Discrete Markov Bridge: generative modelling of discrete data with a learned forward process."""
 
 from dmb import data as data
+from dmb import grouping as grouping
 from dmb import samplers as samplers
 from dmb import theory as theory
 from dmb.bridge import Bridge as Bridge
+from dmb.clocks import Clocks as Clocks
 from dmb.clocks import Steady as Steady
 from dmb.clocks import Varying as Varying
 from dmb.heads import Head as Head
 from dmb.heads import MeanHead as MeanHead
 from dmb.heads import ScoreHead as ScoreHead
+from dmb.hierarchies import Hierarchy as Hierarchy
 from dmb.hierarchies import Line as Line
 from dmb.hierarchies import Tree as Tree
 from dmb.losses import Bound as Bound
@@ -29,4 +32,6 @@ from dmb.schedules import Schedule as Schedule
 from dmb.training import TrainingReport as TrainingReport
 from dmb.training import TrainingSettings as TrainingSettings
 from dmb.training import train as train
+from dmb.variance import CostBaseline as CostBaseline
+from dmb.variance import TimeDensity as TimeDensity
 from dmb.version import __version__ as __version__

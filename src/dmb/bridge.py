@@ -67,10 +67,7 @@ class Bridge(Pretrained):
                     f"network must have the process's {name}, got {getattr(network, name)} and {getattr(process, name)}"
                 )
         self.process, self.network = process, network
-        accepted = inspect.signature(network.forward).parameters.values()
-        everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted)
-        names = {parameter.name for parameter in accepted}
-        self._takes = [name for name in ("label", "given") if everything or name in names]
+        self._takes = [name for name in ("label", "given") if _takes(network, name)]
         self.head = HEADS[checks.choice("head", head, tuple(HEADS))]() if isinstance(head, str) else head
 
     @property
@@ -110,8 +107,8 @@ class Bridge(Pretrained):
         on the whole bound, add the gradient of `prior_loss`. See `dmb.losses.score_loss` for all arguments.
         """
         return losses.score_loss(
-            self, x_0, label=self._label(label), given=given, learn_rates=learn_rates, times=times, baseline=baseline,
-            rows=rows, generator=generator,
+            self, x_0, label=self._label(label, len(x_0)), given=given, learn_rates=learn_rates, times=times,
+            baseline=baseline, rows=rows, generator=generator,
         )  # fmt: skip
 
     def prior_loss(self, mu: Float[Tensor, "h n"] | None = None) -> Float[Tensor, ""]:
@@ -134,7 +131,7 @@ class Bridge(Pretrained):
             options: `label`, `samples`, `batch_size`, `generator`, …
         """
         x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
-        options["label"] = self._label(options.get("label"))
+        options["label"] = self._label(options.get("label"), len(x_0))
         with self._evaluating():
             return losses.bound(self, x_0, **options)
 
@@ -151,6 +148,7 @@ class Bridge(Pretrained):
         if not isinstance(self.head, MeanHead):
             raise ValueError("a posterior over clean tokens needs head='mean'; this model's head gives scores only")
         clock, x_t = self.process.enter(t, x_t=x_t)
+        label = label if isinstance(t, Clock) else self._label(label, len(x_t))
         return self.head.log_posterior(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
 
     def log_score(
@@ -162,6 +160,7 @@ class Bridge(Pretrained):
     ) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)_y`, the estimated ratios `p_t(y) / p_t(x_t)` at each position."""
         clock, x_t = self.process.enter(t, x_t=x_t)
+        label = label if isinstance(t, Clock) else self._label(label, len(x_t))
         return self.head.log_score(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
 
     def integrand(
@@ -174,8 +173,10 @@ class Bridge(Pretrained):
     ) -> Float[Tensor, "b d"]:
         """The integrand of `J_score` at each position, in the process's precision; 0 where the data are given."""
         clock, x_t, x_0 = self.process.enter(t, x_t=x_t, x_0=x_0)
-        if not isinstance(t, Clock) and (clock.t == 0).any():
-            raise ValueError("the integrand needs t > 0: at 0 it is a limit, and a single time weighs nothing")
+        if not isinstance(t, Clock):
+            label = self._label(label, len(x_t))
+            if (clock.t == 0).any():
+                raise ValueError("the integrand needs t > 0: at 0 it is a limit, and a single time weighs nothing")
         value = self.head.integrand(self._outputs(x_t, clock, label, given), self.process, x_t, x_0, clock)
         return value if given is None else torch.where(given, 0.0, value)
 
@@ -184,9 +185,11 @@ class Bridge(Pretrained):
         told = {"label": label, "given": given}
         return self.network(x_t, clock.t, **{name: told[name] for name in self._takes if told[name] is not None})
 
-    def _label(self, label: Tensor | None) -> Int[Tensor, " b"] | None:
+    def _label(self, label: Tensor | None, count: int) -> Int[Tensor, " b"] | None:
         if label is None:
             return None
+        if label.shape != (count,):
+            raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
         if not self.num_classes:
             raise ValueError("label needs a network made with num_classes > 0")
         if label.min() < -1 or label.max() >= self.num_classes:
@@ -244,15 +247,14 @@ class Bridge(Pretrained):
         kept, given = self._template(template)
         if count is None:
             count = len(label) if label is not None else len(kept) if kept is not None else 1
-        if label is not None and label.shape != (count,):
-            raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
+        label = self._label(label, count)
         if kept is not None and len(kept) not in (1, count):
             raise ValueError(f"template must have 1 row or {count}, got {len(kept)}")
         x_T = draw_prior(self.process, count, generator=generator)
         if kept is not None and given is not None:
             given = given.expand(count, -1)
             x_T = torch.where(given, kept.expand(count, -1), x_T)
-        denoiser = Denoiser(self, self._label(label), guidance, temperature, top_p, given)
+        denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
         if steps is None:
             steps = 1 if name == "first_hitting" else 64
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))
@@ -307,3 +309,12 @@ class Bridge(Pretrained):
             if not isinstance(parts[name], kind):
                 raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")
         return cls(**parts)
+
+
+def _takes(network: nn.Module, keyword: str) -> bool:
+    """Whether the network can be told something; of one that an engine has wrapped, whether what is inside can."""
+    parameters = inspect.signature(network.forward).parameters
+    if keyword in parameters or not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return keyword in parameters
+    inside = getattr(network, "module", None)
+    return _takes(inside, keyword) if isinstance(inside, nn.Module) else True

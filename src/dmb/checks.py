@@ -7,9 +7,11 @@ from torch import Tensor
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def tokens(name: str, x: Tensor, legal: Bool[Tensor, "d n"]) -> Int[Tensor, "b d"]:
-    """Return `x` as int64 `[b, d]`, every entry a legal state of its position."""
-    num_positions, num_states = legal.shape
+def tokens(
+    name: str, x: Tensor, shape: tuple[int, int], legal: Bool[Tensor, "g n"] | None = None
+) -> Int[Tensor, "b d"]:
+    """Return `x` as int64 `[b, d]`, every entry a legal state of its position; `shape` is `(d, n)`."""
+    num_positions, num_states = shape
     if x.dtype not in _INTEGERS:
         raise ValueError(f"{name} must be an integer tensor, got {x.dtype}")
     if x.ndim != 2 or x.shape[1] != num_positions:
@@ -22,8 +24,9 @@ def tokens(name: str, x: Tensor, legal: Bool[Tensor, "d n"]) -> Int[Tensor, "b d
         row, position = ((x < 0) | (x >= num_states)).nonzero()[0].tolist()
         value = int(x[row, position])
         raise ValueError(f"{name} must lie in [0, {num_states}), got {value} at row {row}, position {position}")
-    if legal.all():
+    if legal is None:
         return x
+    legal = legal.expand(num_positions, -1)
     allowed = legal[torch.arange(num_positions, device=x.device), x]
     if not allowed.all():
         row, position = (~allowed).nonzero()[0].tolist()
@@ -37,7 +40,11 @@ def tokens(name: str, x: Tensor, legal: Bool[Tensor, "d n"]) -> Int[Tensor, "b d
 
 def times(name: str, t: Tensor | float, batch: int, device: torch.device) -> Float[Tensor, " b"]:
     """Return `t` as a float64 tensor `[b]` of values in [0, 1]; one number serves the whole batch."""
-    t = torch.as_tensor(t, dtype=torch.float64, device=device)
+    if not isinstance(t, Tensor):
+        if not 0 <= t <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {t}")
+        return torch.full((batch,), t, dtype=torch.float64, device=device)
+    t = t.to(device, torch.float64)
     if t.ndim > 1 or (t.ndim == 1 and t.shape[0] not in (1, batch)):
         raise ValueError(f"{name} must be one time or one time per row ({batch}), got shape {list(t.shape)}")
     inside = (t >= 0) & (t <= 1)

@@ -44,8 +44,11 @@ class Clocks(nn.Module, Configurable, ABC):
             raise ValueError(f"rates must have shape [positions, clocks], got {list(rates.shape)}")
         self.log_rates = nn.Parameter(torch.where(rates > 0, rates, 1.0).log())
         self.register_buffer("running", rates > 0)
-        if speeds is not None and not ((speeds > 0) & speeds.isfinite()).all():
-            raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
+        if speeds is not None:
+            if not ((speeds > 0) & speeds.isfinite()).all():
+                raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
+            if len(rates) not in (1, len(speeds)):
+                raise ValueError(f"rates must have {len(speeds)} rows like speeds, or 1, got {len(rates)}")
         self.log_speeds = None if speeds is None else nn.Parameter(speeds.log())
 
     @property
@@ -87,7 +90,7 @@ class Clocks(nn.Module, Configurable, ABC):
         """`A / (dA / du)` of the clock that leads into each token: how long it would have needed at its present speed.
 
         Args:
-            clock: which clock leads into each token, as `Hierarchy.clock` says.
+            clock: which clock leads into each token, `Hierarchy.clock_into`.
             x: tokens.
             elapsed: clock time.
         """
@@ -103,23 +106,23 @@ class Clocks(nn.Module, Configurable, ABC):
         """Make the common speed of all clocks 1, if it means nothing by itself."""
 
     @classmethod
-    def reaching(cls, rates: Float[Tensor, "g m"], elapsed: Float[Tensor, ""]) -> "Clocks":
-        """Clocks whose intensities are `rates` when the clock time is `elapsed`."""
+    def reaching(
+        cls, rates: Float[Tensor, "g m"], elapsed: Float[Tensor, ""], speeds: Float[Tensor, " d"] | None = None
+    ) -> "Clocks":
+        """Clocks whose intensities, but for speeds, are `rates` when the clock time is `elapsed`."""
         clocks = cls(rates)
         scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
         with torch.no_grad():
-            clocks.log_rates.add_(torch.where(clocks.running, rates / reached, 1.0).log())
-        return clocks
+            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), speeds)
 
     def config(self) -> dict[str, Any]:
         return {}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
-        rates = torch.where(tensors["running"], tensors["log_rates"].exp(), 0.0)
-        speeds = tensors["log_speeds"].exp() if "log_speeds" in tensors else None
-        return cls(rates, speeds, **config)
+        speeds = torch.ones_like(tensors["log_speeds"]) if "log_speeds" in tensors else None
+        return cls(tensors["running"].to(tensors["log_rates"].dtype), speeds, **config)
 
 
 class Steady(Clocks):

@@ -89,7 +89,7 @@ def by_cooccurrence(counts: Float[Tensor, "m m"] | Int[Tensor, "m m"], clusters:
     return from_groups(_agglomerate(joint, lost, clusters))
 
 
-def by_vectors(vectors: Float[Tensor, "m k"], clusters: Sequence[int] = (64, 8)) -> Tree:
+def by_vectors(vectors: Float[Tensor, "m k"], clusters: Sequence[int]) -> Tree:
     """Clusters of states whose vectors are close, by Ward's method: for the codes of a VQ-VAE.
 
     Args:
@@ -118,23 +118,27 @@ def from_groups(labels: Sequence[Int[Tensor, " m"]]) -> Tree:
     tensor([[3, 3, 4, 4, 4]])
     """
     num_states = len(labels[0])
+    if num_states < 2:
+        raise ValueError(f"at least 2 states can be grouped, got {num_states}")
     parent = list(range(num_states))
-    tops = [{state} for state in range(num_states)]  # the states at or below each node, names included
+    leaves = [{state} for state in range(num_states)]  # the states of the data at or below each node
     free = set(range(num_states))  # nodes that have no parent yet
     for label in labels:
         for group in label.unique().tolist():
             members = set((label == group).nonzero().squeeze(-1).tolist())
-            inside = [node for node in free if tops[node] <= members]
+            inside = [node for node in free if leaves[node] <= members]
+            if sum(len(leaves[node]) for node in inside) != len(members):
+                raise ValueError(f"labels must nest: a group of one level lies in one group of the next, got {label}")
             if len(inside) < 2:
                 continue
             name = len(parent)
             for node in inside:
                 parent[node] = name
             parent.append(name)
-            tops.append(members)
+            leaves.append(members)
             free = free - set(inside) | {name}
     if len(free) != 1:
-        raise ValueError("labels must nest, and hold one group on the last level")
+        raise ValueError("labels must hold one group on the last level")
     return Tree(torch.tensor([parent]), names=len(parent) - num_states)
 
 
@@ -148,6 +152,8 @@ def _agglomerate(
     wanted = list(clusters)
     if any(size < 2 for size in wanted) or sorted(set(wanted), reverse=True) != wanted:
         raise ValueError(f"clusters must fall, and be at least 2, got {tuple(clusters)}")
+    if wanted and wanted[0] >= num_states:
+        raise ValueError(f"clusters must be fewer than the {num_states} states, got {wanted[0]}")
     rows, label, levels = rows.clone(), torch.arange(num_states), []
     cost = torch.stack([lost(row, rows) for row in rows])
     cost.fill_diagonal_(torch.inf)

@@ -49,7 +49,10 @@ def score_loss(
     """
     process = model.process
     x_0 = process.data("x_0", x_0).to(model.device)  # checked where it comes from: a device would have to be waited for
-    given = None if given is None else given.to(model.device)
+    if given is not None:
+        if given.shape != x_0.shape:
+            raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
+        given = given.to(model.device)
     x_t, clock, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
     if rows is not None:
         x_0, x_t, clock, weight = x_0[rows], x_t[rows], clock.rows(rows), weight[rows]
@@ -203,7 +206,7 @@ def bound(
             f"bound needs ≥ 1 sequence, sample and row per batch, got {len(x_0)}, {samples} and {batch_size}"
         )
     process = model.process
-    x_0 = process.data("x_0", x_0)
+    x_0 = process.data("x_0", x_0).to(model.device)
     prior = process.prior_kl(x_0, process.p_T).sum(-1).double()
     score = torch.zeros_like(prior)
     density, moves = TimeDensity(central=stratify, device=x_0.device), MoveControl(process)

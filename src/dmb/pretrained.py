@@ -60,12 +60,12 @@ class Pretrained(nn.Module):
 
         `save_pretrained` does more, such as a model card, but deletes the old description before it writes the new one.
         """
+        config = {"format": FORMAT, **self.description()}  # first: a model that cannot be described is not begun
         folder.mkdir(parents=True, exist_ok=True)
         with written_whole(folder / WEIGHTS) as part:
             tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors().items()}
             save_file(tensors, part, metadata={"format": "pt"})
         with written_whole(folder / CONFIG) as part:
-            config = {"format": FORMAT, **self.description()}
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:

@@ -5,14 +5,14 @@ A schedule gives the clock time `σ̄(t) = ∫_0^t σ` and the speed `σ(t)`, al
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dmb import checks, numerics
+from dmb import numerics
 from dmb.configurable import Configurable
 
 
@@ -176,9 +176,9 @@ class Canonical(Schedule):
     state leaves at one rate it is `LogLinear`.
 
     On a tree with names a token changes more than once, and every name that it may pass counts as a state that it is
-    in, so that coarse stages are drawn as often as fine ones: `μ` of a name is the mass below it (all normalised).
+    in, so that coarse stages are drawn as often as fine ones: `μ` of a name is the mass below it.
 
-    A process binds it, when it is made, to its `stage_mass`.
+    A process that is given one bound to nothing binds a copy of it to its own `stage_mass`.
 
     Args:
         survival: the fraction of changeable tokens that is still unchanged at `t = 1`.
@@ -201,10 +201,11 @@ class Canonical(Schedule):
         self.register_buffer("marginals", None)
 
     def bind(self, marginals: Float[Tensor, "g n"]) -> "Canonical":
-        """Fix `μ`, the data's distribution over states, `[d, n]` or `[1, n]`."""
+        """Fix `μ`, the mass of the data in every state, `[d, n]` or `[1, n]`; only ratios of it matter."""
         if marginals.ndim != 2:
             raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
-        checks.distribution("marginals", marginals, tuple(marginals.shape))
+        if not ((marginals >= 0) & marginals.isfinite()).all():
+            raise ValueError("marginals must be finite and at least 0")
         self.marginals = marginals.detach().double().clone()
         return self
 
@@ -286,6 +287,11 @@ class Canonical(Schedule):
 
     def config(self) -> dict[str, Any]:
         return {"survival": self.survival}
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Canonical":
+        schedule = cls(**config)
+        return schedule.bind(tensors["marginals"]) if "marginals" in tensors else schedule
 
 
 def _log_odds(intensity: Float[Tensor, " b"]) -> Float[Tensor, " b"]:

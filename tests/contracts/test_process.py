@@ -309,7 +309,7 @@ def integrated_generator(process, u):
     if isinstance(process.clocks, dmb.Varying):
         profiles = torch.tensor([u, -np.log(-np.expm1(2 * log_s)), -np.log(-np.expm1(4 * log_s)), np.exp(log_s)])
         clocks = alpha * torch.einsum("gmk,m->gk", process.clocks.raw_profile.softmax(1), profiles)
-    clock_into = process.hierarchy.clock.expand(process.num_positions, -1)
+    clock_into = process.hierarchy.clock_into.expand(process.num_positions, -1)
     into = torch.nn.functional.pad(clocks, (1, 0)).gather(-1, clock_into)
     Q = torch.where(lies_above(process), into[:, None, :], 0.0)
     return Q - torch.diag_embed(Q.sum(-1))

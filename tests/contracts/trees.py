@@ -22,7 +22,9 @@ class TreeCase(Case):
         def rows(table):
             return table.detach().expand(process.num_positions, *table.shape[1:]).numpy()
 
-        alpha, parent, clock = (rows(t) for t in (process.alpha, process.hierarchy.parent, process.hierarchy.clock))
+        alpha, parent, clock = (
+            rows(t) for t in (process.alpha, process.hierarchy.parent, process.hierarchy.clock_into)
+        )
         clocks = alpha.astype(object) * measure(oracles.steady)
         if isinstance(process.clocks, dmb.Varying):
             profiles = [measure(profile) for profile in oracles.PROFILES]
@@ -55,6 +57,21 @@ def on_tree(tree, d=2, low=0.1, high=3.0, kind=dmb.Steady, seed=1, **options):
     return dmb.BridgeProcess(tree, clocks, num_positions=d, marginals=p, **options)
 
 
+def with_speeds(tree, d=3, **options):
+    """One set of rates that all positions share, and a speed for each."""
+    rates = torch.rand(1, tree.num_clocks, generator=torch.Generator().manual_seed(5), dtype=torch.float64) + 0.2
+    speeds = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)[:d]
+    p = torch.nn.functional.pad(marginals(d, tree.num_states - tree.names), (0, tree.names))
+    return dmb.BridgeProcess(tree, dmb.Steady(rates, speeds), marginals=p, **options)
+
+
+def two_names():
+    """A line with two names on top of the data, of which only the topmost has a clock."""
+    p = torch.nn.functional.pad(marginals(2, 3), (0, 2))
+    rates = torch.tensor([[0.0, 0.0, 0.0, 1.0]], dtype=torch.float64)
+    return dmb.BridgeProcess(dmb.Line(torch.tensor([[1, 0, 2, 3, 4]]), names=2), dmb.Steady(rates), marginals=p)
+
+
 def ragged_tree():
     p = marginals(3, 5, states=RAGGED)
     return dmb.BridgeProcess.from_marginals(
@@ -76,4 +93,7 @@ CASES = [
     TreeCase("star", lambda: on_tree(grouping.star(4))),
     TreeCase("path", lambda: on_tree(dmb.Tree(torch.tensor([[3, 0, 1, 4, 4]])))),
     TreeCase("ragged tree", ragged_tree, RAGGED),
+    TreeCase("tree with speeds", lambda: with_speeds(grouping.by_value(4))),
+    TreeCase("tree with speeds, in canonical time", lambda: with_speeds(dmb.Tree(random_parents(5, seed=6)), schedule=dmb.Canonical())),
+    Case("line with two names, top clock only", two_names),
 ]  # fmt: skip

@@ -28,12 +28,12 @@ class Hierarchy(nn.Module, Configurable, ABC):
 
     @property
     @abstractmethod
-    def clock(self) -> Int[Tensor, "h n"]:
+    def clock_into(self) -> Int[Tensor, "h n"]:
         """Which clock leads into each token, counted from 1; 0 if none does. The clock of the top node comes last."""
 
     def spread(self, rates: Float[Tensor, "c g m"]) -> tuple[Float[Tensor, "c f n"], Float[Tensor, "c f n"]]:
         """For every token, the rate of its own clock and the total rate of all clocks strictly above it."""
-        own = numerics.permute(F.pad(rates, (1, 0)), self.clock)
+        own = numerics.permute(F.pad(rates, (1, 0)), self.clock_into)
         return own, self.above(own)
 
     def rates_at(

@@ -34,7 +34,7 @@ class Line(Hierarchy):
         self.register_load_state_dict_post_hook(_check_rank)
 
     @property
-    def clock(self) -> Int[Tensor, "h n"]:
+    def clock_into(self) -> Int[Tensor, "h n"]:
         return self.rank
 
     def spread(self, rates: Float[Tensor, "c g m"]) -> tuple[Float[Tensor, "c f n"], Float[Tensor, "c f n"]]:

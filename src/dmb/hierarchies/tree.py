@@ -57,7 +57,7 @@ class Tree(Hierarchy):
         self.register_load_state_dict_post_hook(_check_parent)
 
     @property
-    def clock(self) -> Int[Tensor, "h n"]:
+    def clock_into(self) -> Int[Tensor, "h n"]:
         return self.slot
 
     def level_rates(self, ratio: float) -> Float[Tensor, "h m"]:

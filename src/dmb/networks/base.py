@@ -66,7 +66,7 @@ class TimeEmbedding(nn.Module):
 
 
 class LabelEmbedding(nn.Module):
-    """A vector a class, and one for "no class"; in training a share of the labels is hidden, for guidance later.
+    """A vector for each class, and one for "no class"; in training a share of the labels is hidden, for guidance later.
 
     Args:
         num_classes: how many classes there are.

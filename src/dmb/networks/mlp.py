@@ -10,7 +10,7 @@ from dmb.networks.base import Conditioning, Network
 
 
 class MLP(Network):
-    """Sums one learned vector a (position, token), then residual blocks conditioned on time by adaptive layer norm.
+    """Sums one learned vector per (position, token), then residual blocks conditioned on time by adaptive layer norm.
 
     Where positions are few and their places matter (8×8 images, the columns of a table) it learns far faster on a CPU
     than attention does. First and last layer have `d · n · width` weights each.

@@ -1,43 +1,42 @@
 """The contract every forward process keeps."""
 
-from abc import ABC, abstractmethod
+import copy
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmb import checks, numerics
 from dmb.configurable import Configurable
-from dmb.schedules import Canonical, Clock, Exits, Schedule
+from dmb.processes.door import Door
+from dmb.processes.door import Time as Time
+from dmb.processes.door import When as When
+from dmb.schedules import Canonical, Schedule
 
-Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
-When = Time | Clock
 
-
-class ForwardProcess(nn.Module, Configurable, ABC):
+class ForwardProcess(Door, Configurable):
     """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
 
     Everything is in tokens and in `t`; how a process orders its states or runs its clocks is its own affair. The dtype
     and the device of what it returns are those of its parameters and buffers. A time is one number, or one per row;
     `start` is the time from which a transition is counted (default: 0).
 
-    Every method passes one door, `enter`, which checks tokens and times and solves clock time. Whoever has a `Clock`
-    has been there: given one in place of `t`, a method computes and checks nothing.
+    Every method begins with `enter`, which checks tokens and times and solves clock time. A `Clock` is the result of
+    that: given one in place of `t`, a method takes its input as checked.
 
     Args:
         num_positions: `d`, how many tokens an example has.
         num_states: `n`, the number of states of the position that has most.
-        schedule: how fast the clocks run.
+        schedule: how fast the clocks run. A `Canonical()` that is bound to nothing is copied and bound to `stage_mass`.
         legal: which states each position has (`[d, n]`, or `[1, n]`); the others are never entered. Default: all.
         marginals: `p_0`, the estimate of the data's marginals that the process starts from (`[d, n]`, or `[1, n]` for
             one that all positions share). Default: uniform over `data_states`.
         names: how many of the last states are names that data never visit, such as a mask. Default: none.
     """
 
-    legal: Bool[Tensor, "g n"]
     p_0: Float[Tensor, "h n"]
 
     def __init__(
@@ -49,22 +48,17 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         marginals: Float[Tensor, "h n"] | None = None,
         names: int = 0,
     ):
-        super().__init__()
-        if num_positions < 1 or num_states < 2:
-            raise ValueError(f"a process needs ≥ 1 position and ≥ 2 states, got {num_positions} and {num_states}")
-        self.num_positions, self.num_states, self.names, self.schedule = num_positions, num_states, names, schedule
         if legal is None:
             device = None if marginals is None else marginals.device
             legal = torch.ones(1, num_states, dtype=torch.bool, device=device)
-        if legal.shape not in ((1, num_states), (num_positions, num_states)):
-            raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
-        self.register_buffer("legal", legal.clone())
+        binds = isinstance(schedule, Canonical) and schedule.marginals is None
+        super().__init__(num_positions, num_states, names, copy.deepcopy(schedule) if binds else schedule, legal)
         if marginals is None:
             marginals = self.data_states / self.data_states.sum(-1, keepdim=True)
         rows = 1 if len(marginals) == 1 else num_positions
         self.register_buffer("p_0", checks.distribution("marginals", marginals, (rows, num_states)).clone())
-        if isinstance(schedule, Canonical):
-            schedule.bind(self.p_0)
+        if isinstance(self.schedule, Canonical) and binds:
+            self.schedule.bind(self.p_0)
         self.register_load_state_dict_post_hook(_check_loaded)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ForwardProcess":
@@ -75,11 +69,6 @@ class ForwardProcess(nn.Module, Configurable, ABC):
             return tensor.to(moved.device) if moved.is_floating_point() and moved.dtype.itemsize < 4 else moved
 
         return super()._apply(in_float32_at_least, recurse)
-
-    @property
-    def data_states(self) -> Bool[Tensor, "g n"]:
-        """The states that data can take at each position: legal, and not a name."""
-        return self.legal & (torch.arange(self.num_states, device=self.legal.device) < self.num_states - self.names)
 
     @property
     def stage_mass(self) -> Float[Tensor, "h n"]:
@@ -96,15 +85,6 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         return self.evolve(self.p_0, 1.0)
 
     # -- what a process owes ------------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """What is computed in."""
-
-    @abstractmethod
-    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
-        """How likely each state is to have been left by some clock times, and how fast it is left then."""
 
     @abstractmethod
     def sample(
@@ -257,7 +237,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         When `π` is the true posterior of a position given all of `x_t`, each position of `x_s` has its exact
         distribution given `x_t`, whatever the size of the step.
         """
-        now, earlier, x_t = self._enter_step(x_t, t, s)
+        now, earlier, x_t = self.step(x_t, t, s)
         x_0 = numerics.categorical(log_posterior.exp(), generator=generator)
         log_bridge = self.log_transition(x_0, earlier) + self.log_likelihood(x_t, now.since(earlier))
         log_bridge = log_bridge - log_bridge.amax(-1, keepdim=True)
@@ -283,72 +263,7 @@ class ForwardProcess(nn.Module, Configurable, ABC):
         identity = torch.eye(self.num_states, dtype=rows.dtype, device=rows.device)
         return torch.where(legal[..., None], rows, identity[:, None]).transpose(0, 1)
 
-    # -- the door -----------------------------------------------------------------------------------------------------
-
-    @property
-    def device(self) -> torch.device:
-        return self.legal.device
-
-    def enter(self, t: When, start: Time | None = None, **tokens: Tensor) -> tuple[Any, ...]:
-        """The `Clock` of `t`, and `tokens` as int64 if they are legal; all as they are if `t` is a `Clock` already."""
-        if isinstance(t, Clock):
-            return t, *tokens.values()
-        checked = [self.tokens(name, x) for name, x in tokens.items()]
-        return self.clock(t, len(checked[0]), start), *checked
-
-    def clock(self, t: When, batch: int, start: Time | None = None) -> Clock:
-        """Clock time at `t` for each of `batch` rows."""
-        if isinstance(t, Clock):
-            return t
-        clock = self._checked("t", t, batch)
-        if start is None:
-            return clock
-        begin = self._checked("start", start, batch)
-        if (begin.sigma_bar > clock.sigma_bar).any():
-            raise ValueError("start must not come after t")
-        return clock.since(begin)
-
-    def tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
-        """Return `x` as int64 if it holds states of this process, or say what is wrong with it."""
-        return checks.tokens(name, x, self.legal.expand(self.num_positions, -1))
-
-    def data(self, name: str, x_0: Tensor) -> Int[Tensor, "b d"]:
-        """Return `x_0` as int64 if it holds data: legal tokens, none of them a name."""
-        x_0 = checks.tokens(name, x_0, self.legal.expand(self.num_positions, -1).to(x_0.device))
-        first = self.num_states - self.names
-        if self.names and (x_0 >= first).any():
-            row, position = (x_0 >= first).nonzero()[0].tolist()
-            raise ValueError(
-                f"{name} must hold data, and states from {first} on are names that data never visit (such as a mask), "
-                f"got {int(x_0[row, position])} at row {row}, position {position}"
-            )
-        return x_0
-
-    def marginals(self, name: str, p: Tensor) -> Float[Tensor, "h n"]:
-        """Return `p` in this process's precision if it holds a distribution per position, or one for all."""
-        rows = 1 if len(p) == 1 else self.num_positions  # one row serves all positions
-        return checks.distribution(name, p, (rows, self.num_states)).to(dtype=self.dtype, device=self.device)
-
-    def solve(self, t: Float[Tensor, " b"]) -> Clock:
-        """Clock time at times that are known to be right."""
-        return self.schedule(t, self.exits)
-
-    def _checked(self, name: str, t: Time, batch: int) -> Clock:
-        if isinstance(t, Tensor) and t.ndim > 0:
-            return self.solve(checks.times(name, t, batch, self.device))
-        # one time has one answer, for however many rows
-        return self.solve(checks.times(name, t, 1, self.device)).expand(batch)
-
-    def _enter_step(self, x_t: Tensor, t: When, s: When) -> tuple[Clock, Clock, Int[Tensor, "b d"]]:
-        """The door for a step back from `t` to `s`."""
-        now, x_t = self.enter(t, x_t=x_t)
-        if isinstance(s, Clock):
-            return now, s, x_t
-        earlier = self._checked("s", s, len(x_t))
-        if (earlier.sigma_bar > now.sigma_bar).any():
-            raise ValueError("s must not come after t")
-        return now, earlier, x_t
-
 
 def _check_loaded(process: ForwardProcess, _: object) -> None:
     checks.distribution("p_0", process.p_0, tuple(process.p_0.shape))
+    process.note_legal()

@@ -1,7 +1,7 @@
 """The learned forward process of the Discrete Markov Bridge in closed form: states in a hierarchy, lifted by clocks."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +18,7 @@ from dmb.processes.span import Span
 from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
 
 
+@final
 class BridgeProcess(ForwardProcess):
     r"""A chain whose states lie in a hierarchy, lifted by one exponential clock per node.
 
@@ -57,21 +58,23 @@ class BridgeProcess(ForwardProcess):
         legal: Bool[Tensor, "f n"] | None = None,
         marginals: Float[Tensor, "e n"] | None = None,
     ):
-        if clocks.log_rates.shape[1] != hierarchy.num_clocks:
-            raise ValueError(
-                f"rates must have shape [positions, {hierarchy.num_clocks}], got {list(clocks.log_rates.shape)}"
-            )
+        shape = list(clocks.log_rates.shape)
+        if shape[1] != hierarchy.num_clocks:
+            raise ValueError(f"rates must have shape [positions, {hierarchy.num_clocks}], got {shape}")
         num_positions = positions(
-            num_positions, rates=clocks.rows, hierarchy=len(hierarchy.clock), legal=1 if legal is None else len(legal)
+            num_positions,
+            rates=clocks.rows,
+            hierarchy=len(hierarchy.clock_into),
+            legal=1 if legal is None else len(legal),
         )
+        binds = isinstance(schedule, Canonical) and schedule.marginals is None
         super().__init__(
             num_positions, hierarchy.num_states, schedule or LogLinear(), legal, marginals, names=hierarchy.names
         )
         self.hierarchy, self.clocks = hierarchy, clocks
-        if isinstance(self.schedule, Canonical):
+        if isinstance(self.schedule, Canonical) and binds:
             self.schedule.bind(self.stage_mass)
-        covering = hierarchy.below(self.legal.double()) > 0
-        if (~self.legal & covering).any():
+        if (~self.legal & (hierarchy.below(self.legal.double()) > 0)).any():
             raise ValueError("a state that a position lacks must have nothing below it that the position has")
 
     @classmethod
@@ -102,9 +105,8 @@ class BridgeProcess(ForwardProcess):
 
     @property
     def stage_mass(self) -> Float[Tensor, "h n"]:
-        """The mass of the data in every state, and below every name, normalised: every lift that can happen counts."""
-        mass = torch.where(self.data_states, self.p_0, self.hierarchy.below(self.p_0))
-        return mass / mass.sum(-1, keepdim=True)
+        """The mass of the data in every state, and below every name: every lift that can happen counts."""
+        return torch.where(self.data_states, self.p_0, self.hierarchy.below(self.p_0))
 
     def learned(self) -> Float[Tensor, "d k"]:
         return self.alpha
@@ -175,7 +177,7 @@ class BridgeProcess(ForwardProcess):
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
         """`c_v p_v + D_v · (mass of p_0 strictly below v)`."""
-        p = self.marginals("p_0", p_0)
+        p = self.marginals("p_0", p_0, t)
         log_c, log_d = (table[0] for table in self._span(self.clock(t, 1)).log_tables())
         return log_c.exp() * p + log_d.exp() * self.hierarchy.below(p)
 
@@ -243,7 +245,7 @@ class BridgeProcess(ForwardProcess):
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         """`c_x log(c_x / p_T(x)) + Σ_{v above x} D_v log(D_v / p_T(v))`."""
-        log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T), 1.0))
+        log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0))
         log_c, log_d = (table[0] for table in self._span(self.clock(t, 1)).log_tables())
         stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
         return torch.where(self.legal, stayed + self.hierarchy.above(moved), 0.0)
@@ -262,7 +264,7 @@ class BridgeProcess(ForwardProcess):
         From `v = x_t`: stay if the source is `v` itself, or if clock `v` had rung by `s`, which given that it rang by
         `t` has chance `(1 - exp(-A_v(s))) / (1 - exp(-A_v(t)))`; else climb from the source, but not up to `v`.
         """
-        now, earlier, x_t = self._enter_step(x_t, t, s)
+        now, earlier, x_t = self.step(x_t, t, s)
         source = self.hierarchy.draw(log_posterior.exp(), generator)
         by_s = self._span_to_draw(earlier)
         rung = torch.expm1(-by_s.at(x_t)[0]) / torch.expm1(-self._span_to_draw(now).at(x_t)[0])
@@ -289,7 +291,7 @@ class BridgeProcess(ForwardProcess):
         source = self.hierarchy.draw(log_posterior.exp(), generator)
         uniform = torch.rand(x_t.shape, generator=generator, device=x_t.device, dtype=torch.float64)
         total = self._span_to_draw(clock).at(x_t)[0]
-        own = numerics.pick(self.hierarchy.clock[None], x_t)
+        own = numerics.pick(self.hierarchy.clock_into[None], x_t)
         rang = self.clocks.when(own, -torch.log1p(uniform * torch.expm1(-total)), until_t)
         # a clock of rate 0 never rang; if the posterior says it did, any moment is as good
         rang = torch.where(total > 0, torch.minimum(rang, until_t), uniform * until_t)
@@ -338,7 +340,7 @@ class BridgeProcess(ForwardProcess):
         elapsed, sigma = (time.to(self.dtype)[:, None] for time in (clock.sigma_bar, clock.sigma))
         span = self._span(clock)
         intensity, above = span.at(x_t)
-        pace = self.clocks.pace(self.hierarchy.clock, x_t, elapsed)
+        pace = self.clocks.pace(self.hierarchy.clock_into, x_t, elapsed)
         return -above, (sigma / pace).log() + numerics.log_x_over_1mexp(intensity) + above, intensity
 
     def _rate_into(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d"]:

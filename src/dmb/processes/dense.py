@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dmb import numerics
-from dmb.configurable import Configurable
+from dmb.configurable import Configurable, under
 from dmb.processes.base import ForwardProcess, Time, When
 from dmb.schedules import Clock, Exits, LogLinear, Schedule, steady_exits
 
@@ -83,7 +83,7 @@ class DenseProcess(ForwardProcess):
         return numerics.log_or_off(self._transition(clock)[self._rows(x_0), self._positions, x_0, x_t])
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
-        p_0 = self.marginals("p_0", p_0)
+        p_0 = self.marginals("p_0", p_0, t)
         return (p_0[:, None] @ self._transition(self.clock(t, 1))[0]).squeeze(1)
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
@@ -110,7 +110,7 @@ class DenseProcess(ForwardProcess):
         return (p_t[..., None, :] @ inverse).squeeze(-2)
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
-        p_T = torch.where(self.legal, self.marginals("p_T", p_T), 1.0)
+        p_T = torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0)
         log_kernel = numerics.log_or_off(self._transition(self.clock(t, 1))[0])
         return torch.where(self.legal, numerics.times_log_ratio(log_kernel, p_T.log()[:, None]).sum(-1), 0.0)
 
@@ -119,7 +119,7 @@ class DenseProcess(ForwardProcess):
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], schedule: Any, **config: Any) -> "DenseProcess":
-        schedule = Configurable.from_config(schedule)
+        schedule = Configurable.from_config(schedule, under(tensors, "schedule"))
         return cls(tensors["Q"], schedule=schedule, legal=tensors["legal"], marginals=tensors["p_0"], **config)
 
     @property

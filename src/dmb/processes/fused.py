@@ -165,11 +165,12 @@ Part = tuple[Tensor, Tensor | None, Tensor]
 def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     log_c, log_d = (table[rows.table, rows.now].to(logits.dtype) for table in (rows.log_c, rows.log_d))
     rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
-    below = rank < rows.now[:, None]
+    below = rank < rows.now.clamp(max=rows.highest + 1)[:, None]
     if rows.lowest.any():
         below &= rank >= rows.lowest[:, None]
     here = rows.token[rows.order, rows.now][:, None]
     log_at = log_c + logits.gather(1, here).squeeze(1)
+    log_at = torch.where(rows.now > rows.highest, -torch.inf, log_at)  # a name is never the clean token
     masked = torch.where(below, logits, -torch.inf)
     largest = masked.amax(1, keepdim=True)
     largest = torch.where(largest > -torch.inf, largest, 0.0)  # nothing lies below the lowest rank
@@ -194,8 +195,10 @@ def _top_clock(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     if rows.highest < logits.shape[1] - 1:
         at = torch.full_like(at, -torch.inf)
     below = logits.scatter(1, here, -torch.inf)
+    rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
+    if rows.highest < logits.shape[1] - 2:
+        below.masked_fill_(rank > rows.highest, -torch.inf)
     if rows.lowest.any():
-        rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
         below.masked_fill_(rank < rows.lowest[:, None], -torch.inf)
     log_total = below.logsumexp(1)
     log_z = torch.logaddexp(log_d_x + log_total, at)

@@ -77,12 +77,11 @@ def from_marginals(
             rank[:, -1] = marginals.shape[1] - 1
         rates = initial_rates(init, floor, legal, marginals.dtype)
     # matched rates are what the whole schedule adds up to; the others are rates per unit of clock time
-    made = clocks.reaching(rates, schedule(torch.ones(1)).sigma_bar[0]) if init == "match" else clocks(rates)
-    if speeds:
-        made.log_speeds = torch.nn.Parameter(torch.zeros(num_positions, dtype=rates.dtype, device=rates.device))
+    own = torch.ones(num_positions, dtype=rates.dtype, device=rates.device) if speeds else None
+    end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
-        "clocks": made,
+        "clocks": clocks(rates, own) if end is None else clocks.reaching(rates, end, own),
         "num_positions": num_positions,
         "schedule": schedule,
         "legal": None if state_counts is None else legal,

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from dmb import numerics
 from dmb.clocks import delayed
-from dmb.configurable import Configurable
+from dmb.configurable import Configurable, under
 from dmb.processes.base import ForwardProcess, Time, When
 from dmb.processes.shapes import positions, support
 from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
@@ -148,7 +148,7 @@ class TokenwiseMasking(ForwardProcess):
         return torch.where(x_t == x_0, -intensity, moved).to(self.dtype)
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
-        p_0 = self.marginals("p_0", p_0)
+        p_0 = self.marginals("p_0", p_0, t)
         intensity = self._intensities(self.clock(t, 1))[0].to(self.dtype)
         return self._masked(p_0 * torch.exp(-intensity), p_0 * -torch.expm1(-intensity))
 
@@ -188,7 +188,7 @@ class TokenwiseMasking(ForwardProcess):
         return self._masked(before, before * torch.expm1(-intensity)).to(p_t.dtype)
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
-        log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T), 1.0))
+        log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0))
         intensity = self._intensities(self.clock(t, 1))[0].to(self.dtype)
         stayed = numerics.times_log_ratio(-intensity, log_p)
         masked = numerics.times_log_ratio(numerics.log1mexp(intensity), log_p[:, -1:])
@@ -199,7 +199,10 @@ class TokenwiseMasking(ForwardProcess):
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], schedule: Any, **config: Any) -> "TokenwiseMasking":
-        exponents, schedule = tensors["log_exponents"].exp(), Configurable.from_config(schedule)
+        exponents, schedule = (
+            torch.ones_like(tensors["log_exponents"]),
+            Configurable.from_config(schedule, under(tensors, "schedule")),
+        )
         return cls(exponents, schedule=schedule, legal=tensors["legal"], marginals=tensors["p_0"], **config)
 
     # -- helpers ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb import numerics
-from dmb.configurable import Configurable
+from dmb.configurable import Configurable, under
 from dmb.processes.base import ForwardProcess, Time, When
 from dmb.processes.shapes import legal_states
 from dmb.schedules import Exits, LogLinear, Schedule, steady_exits
@@ -91,7 +91,7 @@ class UniformProcess(ForwardProcess):
         return torch.where(x_t == x_0, same, other)
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
-        p_0 = self.marginals("p_0", p_0)
+        p_0 = self.marginals("p_0", p_0, t)
         elapsed = self.clock(t, 1).elapsed.to(self.dtype)
         return torch.exp(-elapsed) * p_0 - torch.expm1(-elapsed) * self.stationary * p_0.sum(-1, keepdim=True)
 
@@ -122,7 +122,7 @@ class UniformProcess(ForwardProcess):
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
-        log_p = torch.where(self.legal, self.marginals("p_T", p_T), 1.0).log()
+        log_p = torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0).log()
         elapsed = self.clock(t, 1).elapsed.to(self.dtype)
         log_other, log_same = (entry.mT for entry in self._log_entries(elapsed))
         other = torch.where(self.legal, log_other.exp() * (log_other - log_p), 0.0)
@@ -136,7 +136,7 @@ class UniformProcess(ForwardProcess):
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "UniformProcess":
         return cls(
-            schedule=Configurable.from_config(schedule),
+            schedule=Configurable.from_config(schedule, under(tensors, "schedule")),
             state_counts=tensors["legal"].sum(-1) if len(tensors["legal"]) > 1 else None,
             marginals=tensors["p_0"],
             **config,

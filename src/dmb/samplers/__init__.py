@@ -1,4 +1,4 @@
-"""Samplers: one algorithm a file, each a generator of the states on its way from noise to data."""
+"""Samplers: one algorithm per file, each a generator of the states on its way from noise to data."""
 
 from dmb.samplers.ancestral import ancestral as ancestral
 from dmb.samplers.base import Denoiser as Denoiser

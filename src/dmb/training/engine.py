@@ -87,11 +87,17 @@ def engine(
     """
     if devices < 1 or nodes < 1:
         raise ValueError(f"devices and nodes must be at least 1, got {devices} and {nodes}")
-    alone = devices * nodes == 1 and int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1"))) == 1
-    if alone and strategy == "auto" and precision == "32-true":
+    interactive = os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive")
+    launched = os.environ.get("WORLD_SIZE") or ("1" if interactive else os.environ.get("SLURM_NTASKS", "1"))
+    if devices * nodes == int(launched) == 1 and strategy == "auto" and precision == "32-true":
         return OneDevice(device(accelerator))
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+    try:
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "several processes, and precisions other than 32-true, need lightning-fabric: pip install lightning-fabric"
+        ) from error
 
     chosen: str | ModelParallelStrategy = strategy
     if strategy == "fsdp":

@@ -57,9 +57,11 @@ class Learner:
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
         given = getattr(self.network, "given", None)
-        if given is not None:  # a parameter that no loss reaches would keep several processes waiting for its gradient
+        if isinstance(
+            given, nn.Parameter
+        ):  # one that no loss reaches would keep several processes waiting for its gradient
             given.requires_grad_(settings.infill > 0)
-        self.average = AveragedModel(self.network, multi_avg_fn=_warmed_up(settings.ema))
+        self.average = AveragedModel(self.network, multi_avg_fn=self._move_average)
         self.average.requires_grad_(False)
         if settings.compile:
             self.network.compile()
@@ -68,6 +70,7 @@ class Learner:
             fabric.setup_module(self.average.module)  # sharded like the network that it averages
         else:
             self.average.to(fabric.device)
+        self.average.n_averaged = self.average.n_averaged.cpu()  # read at every step: no device is to be waited for
         self.model = Bridge(self.process, self.wrapped, bridge.head)
         self.averaged = Bridge(self.process, self.average.module, bridge.head)
 
@@ -103,24 +106,23 @@ class Learner:
         assert optimiser is not None
         self.baseline.learn(self.reduce)
         loss = self.model.prior_loss() / self.model.num_positions
-        if not loss.isfinite():
-            raise FloatingPointError(
-                f"J_Q is {loss.item()} in {progress.phase.title()}-learning, cycle {progress.cycle}, "
-                f"step {progress.phase_step}: does p_0 give probability 0 to a state of the data?"
-            )
         loss.backward()
+        finite = [loss.isfinite()]
         for parameter in self.process.parameters():
             if parameter.grad is not None:
-                parameter.grad = averaged(self.fabric, parameter.grad)
-                if not parameter.grad.isfinite().all():
-                    where = f"{progress.phase.title()}-learning, cycle {progress.cycle}, step {progress.phase_step}"
-                    raise FloatingPointError(
-                        f"the gradient in the rates is not finite in {where}; try a lower matrix_learning_rate"
-                    )
+                parameter.grad = self.reduce(parameter.grad)
+                finite.append(parameter.grad.isfinite().all())
+        if not torch.stack(finite).all():
+            where = f"{progress.phase.title()}-learning, cycle {progress.cycle}, step {progress.phase_step}"
+            if not finite[0]:
+                cause = "does p_0 give probability 0 to a state of the data?"
+                raise FloatingPointError(f"J_Q is {loss.item()} in {where}: {cause}")
+            raise FloatingPointError(
+                f"the gradient in the rates is not finite in {where}; try a lower matrix_learning_rate"
+            )
         optimiser.step()
         optimiser.zero_grad()
         self.process.normalise()
-        progress.prior_bits = self.prior_bits()
 
     def prior_bits(self) -> float:
         """`J_Q` under the current estimate `p_0`, in bits per token."""
@@ -130,6 +132,11 @@ class Learner:
     def bits(self, nats: float) -> float:
         """Bits per token from nats per sequence."""
         return nats / self.model.num_positions / math.log(2)
+
+    def _move_average(self, average: Any, current: Any, _: Any) -> None:
+        """An exponential average that forgets its start faster than `ema` alone would: the first steps are poor."""
+        count = float(self.average.n_averaged)
+        get_ema_multi_avg_fn(min(self.settings.ema, (1 + count) / (10 + count)))(average, current, count)
 
     def set_rates(self) -> None:
         """Give the optimiser the learning rate and the weight decay of this step: functions of the step alone."""
@@ -236,16 +243,6 @@ class Learner:
         weights = -torch.rand(shape, generator=generator, device=device, dtype=torch.float64).log()  # Dirichlet(1)
         weights = torch.where(self.process.data_states, weights, 0.0)
         self.process.set_marginals(weights / weights.sum(-1, keepdim=True))
-
-
-def _warmed_up(decay: float) -> Any:
-    """An exponential average that forgets its start faster than `decay` alone would: the first steps are poor."""
-
-    def update(average: Any, current: Any, count: Any) -> None:
-        now = float(count)
-        get_ema_multi_avg_fn(min(decay, (1 + now) / (10 + now)))(average, current, count)
-
-    return update
 
 
 def whole(tensor: Any) -> Tensor:

@@ -38,6 +38,7 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
         if settings.matrix_objective == "bound":
             _matrix_backward(learner, data)
         learner.step_rates()
+        progress.prior_bits = learner.prior_bits()
         progress.phase_step += 1
         yield progress.prior_bits
 

@@ -44,7 +44,7 @@ class TrainingSettings:
     learning_rate: float = 1e-3
     """Of the network, after warm-up."""
     matrix_learning_rate: float = 1e-2
-    """Of the rates' logarithms (or of what `softplus` is applied to)."""
+    """Of the rates' logarithms."""
     warmup: int = 100
     """Steps over which the learning rate rises from 0."""
     decay: Literal["constant", "cosine"] = "constant"

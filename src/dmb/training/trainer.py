@@ -52,8 +52,8 @@ class TrainingReport(AnyReport):
     validation: Bound | None = None
     """The bound on validation data with the averaged weights (phase `validation`)."""
     alpha: list[float] | None = None
-    """Rates of a bridge in rank order, averaged over positions whose clock runs, or what else its process learns
-    (phases `matrix` and `validation`)."""
+    """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or what else its process
+    learns (phases `matrix` and `validation`)."""
 
     @property
     def bits(self) -> float:
@@ -144,6 +144,8 @@ def train(
     settings = settings or settings_from(options)
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)
+    if folder is not None:
+        bridge.description()  # refuses, before anything is trained, a network that could not be saved
     checkpoints = checkpoints_in(folder, settings.keep, resume)
     return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop).run()
 
@@ -173,7 +175,7 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
             "rates are learned on the bound in canonical time only: on any other, fast clocks hide what they destroy "
             "at times that are hardly ever drawn (schedule=canonical)"
         )
-    if isinstance(process, BridgeProcess) and process.clocks.running.sum() < 2:
+    if isinstance(process, BridgeProcess) and process.clocks.running.sum() < 2 and process.clocks.log_speeds is None:
         raise ValueError(
             "one clock alone has nothing to learn from the bound, since its speed means nothing in canonical time: "
             "let others run as well (floor above 0, or init=uniform)"
@@ -251,6 +253,8 @@ class _Trainer:
     def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> TrainingReport:
         progress, settings = self.progress, self.settings
         progress.reports += 1
+        if self.learner.joint:  # the rates have moved since the report before
+            progress.prior_bits = self.learner.prior_bits()
         return TrainingReport(
             index=progress.reports - 1,
             phase=phase,

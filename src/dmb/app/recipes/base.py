@@ -74,7 +74,8 @@ class ProcessChoice:
     """What a tree goes by: which neighbours states have (text, codes), their values (shades), or how frequent they are
     (in `stages`)."""
     clusters: str = "12,5"
-    """How many clusters each level of a tree has by co-occurrence, from fine to coarse."""
+    """How many clusters each level of a tree has by co-occurrence, from fine to coarse; a level that would have more of
+    them than there are states is left out."""
     ratio: float = 5.0
     """How much faster every level of a tree is than the one above it."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
@@ -122,7 +123,7 @@ class ProcessChoice:
             clusters = [int(size) for size in self.clusters.split(",")]
         except ValueError:
             raise ValueError(f"clusters must be whole numbers with commas in between, got {self.clusters!r}") from None
-        return grouping.by_cooccurrence(data.train.bigrams(), clusters)
+        return grouping.by_cooccurrence(data.train.bigrams(), [size for size in clusters if size < data.num_states])
 
 
 @dataclass(frozen=True, kw_only=True)

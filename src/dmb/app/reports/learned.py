@@ -55,11 +55,11 @@ def rate_matrix(process: BridgeProcess, position: int) -> tuple[Float[np.ndarray
     the transition matrix nonetheless.
     """
     hierarchy, legal = process.hierarchy, process.legal.expand(process.num_positions, -1)[position]
-    row = min(position, len(hierarchy.clock) - 1)
+    row = min(position, len(hierarchy.clock_into) - 1)
     order = _upwards(process)[row]
     order = order[legal[order]]
     into = process.intensities(1.0).expand(process.num_positions, -1)[position, order]
-    below = hierarchy.under(order[:, None].expand(-1, len(hierarchy.clock)))[:, row, order].T
+    below = hierarchy.under(order[:, None].expand(-1, len(hierarchy.clock_into)))[:, row, order].T
     Q = torch.where(below, into / process.clock(1.0, 1).sigma_bar, 0.0)
     return (Q - torch.diag(Q.sum(-1))).cpu().numpy(), order.tolist()
 
@@ -69,7 +69,7 @@ def _upwards(process: BridgeProcess) -> Int[torch.Tensor, "h n"]:
     hierarchy = process.hierarchy
     if isinstance(hierarchy, Tree):
         return (hierarchy.last - hierarchy.depth).argsort(dim=-1)
-    return hierarchy.clock.argsort(dim=-1)
+    return hierarchy.clock_into.argsort(dim=-1)
 
 
 def _clocks(contents: Contents, process: BridgeProcess) -> str:
@@ -231,7 +231,7 @@ def _by_clock(process: BridgeProcess) -> Int[np.ndarray, " k"]:
 
     On a tree, which has clocks for its inner nodes only, the leaves are left out; the root comes last.
     """
-    clock = process.hierarchy.clock[0]
+    clock = process.hierarchy.clock_into[0]
     tokens = clock.argsort(stable=True)
     return (tokens if _on_line(process) else tokens[clock[tokens] > 0]).cpu().numpy()
 

@@ -34,6 +34,6 @@ def names_of(process: ForwardProcess) -> Names | None:
     below, coarse = data.expand(process.names, *data.shape), torch.zeros(process.names, 1, dtype=torch.bool)
     if isinstance(process, BridgeProcess):
         name = torch.arange(first, process.num_states, device=process.device)[:, None]
-        under = process.hierarchy.under(name.expand(-1, len(process.hierarchy.clock)))
+        under = process.hierarchy.under(name.expand(-1, len(process.hierarchy.clock_into)))
         below, coarse = under[..., :first] & data, under[..., first:].any(-1)
     return Names(below.cpu().numpy(), coarse.cpu().numpy())

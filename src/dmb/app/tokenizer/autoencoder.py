@@ -116,8 +116,7 @@ class VQVAE(Pretrained, Configurable):
     @torch.no_grad()
     def decode(self, tokens: Int[Tensor, "b d"]) -> UInt8[Tensor, "b h w c"]:
         """The images of tokens; any number of rows, in batches."""
-        legal = torch.ones(1, 1, dtype=torch.bool, device=tokens.device).expand(self.num_positions, self.codes)
-        tokens = checks.tokens("tokens", tokens, legal).to(self.device)
+        tokens = checks.tokens("tokens", tokens, (self.num_positions, self.codes)).to(self.device)
         parts = []
         for part in tokens.split(_BATCH):
             image = self._image(self.quantizer.vectors(part))

@@ -1,0 +1,129 @@
+"""The door of a process: tokens and times are checked here, once, and clock time is solved here, once."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from dmb import checks
+from dmb.schedules import Clock, Exits, Schedule
+
+Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
+When = Time | Clock
+
+
+class Door(nn.Module, ABC):
+    """What every method of a process passes first.
+
+    Args:
+        num_positions: `d`.
+        num_states: `n`.
+        names: how many of the last states are names that data never visit.
+        schedule: how fast the clocks run.
+        legal: which states each position has, `[d, n]` or `[1, n]`.
+    """
+
+    legal: Bool[Tensor, "g n"]
+    schedule: Schedule
+
+    def __init__(self, num_positions: int, num_states: int, names: int, schedule: Schedule, legal: Bool[Tensor, "g n"]):
+        super().__init__()
+        if num_positions < 1 or num_states < 2:
+            raise ValueError(f"a process needs ≥ 1 position and ≥ 2 states, got {num_positions} and {num_states}")
+        if legal.shape not in ((1, num_states), (num_positions, num_states)):
+            raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
+        self.num_positions, self.num_states, self.names, self.schedule = num_positions, num_states, names, schedule
+        self.register_buffer("legal", legal.clone())
+        self.note_legal()
+
+    def note_legal(self) -> None:
+        """Keep a copy of `legal` on the host, if it says anything: checks must not wait for a device at every step."""
+        self._ragged = None if self.legal.all() else self.legal.cpu()
+
+    @property
+    def device(self) -> torch.device:
+        return self.legal.device
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """What is computed in."""
+
+    @abstractmethod
+    def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        """How likely each state is to have been left by some clock times, and how fast it is left then."""
+
+    @property
+    def data_states(self) -> Bool[Tensor, "g n"]:
+        """The states that data can take at each position: legal, and not a name."""
+        return self.legal & (torch.arange(self.num_states, device=self.legal.device) < self.num_states - self.names)
+
+    def enter(self, t: When, start: Time | None = None, **tokens: Tensor) -> tuple[Any, ...]:
+        """The `Clock` of `t`, and `tokens` as int64 if they are legal; all as they are if `t` is a `Clock` already."""
+        if isinstance(t, Clock):
+            return self.clock(t, len(t.t), start), *tokens.values()
+        checked = [self.tokens(name, x) for name, x in tokens.items()]
+        return self.clock(t, len(checked[0]), start), *checked
+
+    def clock(self, t: When, batch: int, start: Time | None = None) -> Clock:
+        """Clock time at `t` for each of `batch` rows, counted from `start`; a `Clock` as it is."""
+        if isinstance(t, Clock):
+            if start is not None:
+                raise ValueError("a Clock says itself where it starts: use its method since, and leave start out")
+            return t
+        clock = self._checked("t", t, batch)
+        if start is None:
+            return clock
+        begin = self._checked("start", start, batch)
+        if (begin.sigma_bar > clock.sigma_bar).any():
+            raise ValueError("start must not come after t")
+        return clock.since(begin)
+
+    def step(self, x_t: Tensor, t: When, s: When) -> tuple[Clock, Clock, Int[Tensor, "b d"]]:
+        """The clocks of a step back from `t` to `s`, and `x_t` as int64."""
+        now, x_t = self.enter(t, x_t=x_t)
+        if isinstance(s, Clock):
+            return now, s, x_t
+        earlier = self._checked("s", s, len(x_t))
+        if (earlier.sigma_bar > now.sigma_bar).any():
+            raise ValueError("s must not come after t")
+        return now, earlier, x_t
+
+    def solve(self, t: Float[Tensor, " b"]) -> Clock:
+        """Clock time at times that are known to be right."""
+        return self.schedule(t, self.exits)
+
+    def tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
+        """Return `x` as int64 if it holds states of this process, or say what is wrong with it."""
+        legal = None if self._ragged is None else self._ragged.to(x.device)
+        return checks.tokens(name, x, (self.num_positions, self.num_states), legal)
+
+    def data(self, name: str, x_0: Tensor) -> Int[Tensor, "b d"]:
+        """Return `x_0` as int64 if it holds data: legal tokens, none of them a name."""
+        x_0 = self.tokens(name, x_0)
+        first = self.num_states - self.names
+        if self.names and (x_0 >= first).any():
+            row, position = (x_0 >= first).nonzero()[0].tolist()
+            raise ValueError(
+                f"{name} must hold data, and states from {first} on are names that data never visit (such as a mask), "
+                f"got {int(x_0[row, position])} at row {row}, position {position}"
+            )
+        return x_0
+
+    def marginals(self, name: str, p: Tensor, t: When = 1.0) -> Float[Tensor, "h n"]:
+        """Return `p` in this process's precision if it holds a distribution per position, or one for all.
+
+        With a `Clock` for `t` it is not checked.
+        """
+        if not isinstance(t, Clock):
+            rows = 1 if len(p) == 1 else self.num_positions  # one row serves all positions
+            checks.distribution(name, p, (rows, self.num_states))
+        return p.to(dtype=self.dtype, device=self.device)
+
+    def _checked(self, name: str, t: Time, batch: int) -> Clock:
+        if isinstance(t, Tensor) and t.ndim > 0:
+            return self.solve(checks.times(name, t, batch, self.device))
+        # one time has one answer, for however many rows
+        return self.solve(checks.times(name, t, 1, self.device)).expand(batch)
