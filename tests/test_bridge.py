@@ -145,10 +145,10 @@ TAMPERINGS = {
         lambda d: _replace(d, "process.hierarchy.rank", torch.Tensor.float), "rank must be an integer tensor .* got torch.float32",
     ),
     "rates that are nan": (
-        lambda d: _replace(d, "process.clocks.log_rates", lambda a: a * torch.nan), "finite rates ≥ 0, got nan",
+        lambda d: _replace(d, "process.clocks.log_rates", lambda a: a * torch.nan), "log_rates must be finite, got nan",
     ),
     "clocks that run by floats": (
-        lambda d: _replace(d, "process.clocks.running", torch.Tensor.float), "does not describe a bridge: where expected",
+        lambda d: _replace(d, "process.clocks.running", torch.Tensor.float), "running is torch.float32",
     ),
     "weights of integers": (
         lambda d: _replace(d, "network.output.bias", torch.Tensor.long), "network.output.bias is torch.int64",

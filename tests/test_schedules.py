@@ -191,7 +191,8 @@ def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
         (lambda: dmb.LogLinear(0.0), "survival must lie strictly between 0 and 1, got 0.0"),
         (lambda: dmb.Geometric(2.0, 1.0), "0 < low < high, got low=2.0, high=1.0"),
         (lambda: dmb.Linear(-1.0, 1.0), "start ≥ 0 and end > 0, got start=-1.0"),
-        (lambda: dmb.Canonical().bind(torch.tensor([[0.5, 0.6]])), "marginals must sum to 1, got 1.1 in row 0"),
+        (lambda: dmb.Canonical().bind(torch.tensor([[0.5, -0.1]])), "marginals must be finite and at least 0"),
+        (lambda: dmb.Canonical().bind(torch.tensor([[0.5, torch.nan]])), "marginals must be finite and at least 0"),
         (lambda: dmb.Canonical().bind(MU)(torch.zeros(1)), "bind it to marginals, and give its exits"),
         (lambda: dmb.Canonical()(torch.zeros(1), lambda u: steady_exits(RATES, u)), "bind it to marginals"),
         (

@@ -50,6 +50,7 @@ class Clocks(nn.Module, Configurable, ABC):
             if len(rates) not in (1, len(speeds)):
                 raise ValueError(f"rates must have {len(speeds)} rows like speeds, or 1, got {len(rates)}")
         self.log_speeds = None if speeds is None else nn.Parameter(speeds.log())
+        self.register_load_state_dict_post_hook(_check_loaded)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -234,6 +235,12 @@ class Varying(Clocks):
     def _mixed(self, values: Float[Tensor, "b e p"]) -> Float[Tensor, "b g m"]:
         subscripts = "bep,gpm->bgm" if values.shape[1] == 1 else "bgp,gpm->bgm"
         return torch.einsum(subscripts, values, self._weights().double())
+
+
+def _check_loaded(clocks: Clocks, _: object) -> None:
+    for name, parameter in clocks.named_parameters():
+        if not parameter.isfinite().all():
+            raise ValueError(f"{name} must be finite, got {parameter[~parameter.isfinite()][0].item()}")
 
 
 def profiles(elapsed: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s p"], Float[Tensor, "*s p"]]:

@@ -69,7 +69,8 @@ def two_names():
     """A line with two names on top of the data, of which only the topmost has a clock."""
     p = torch.nn.functional.pad(marginals(2, 3), (0, 2))
     rates = torch.tensor([[0.0, 0.0, 0.0, 1.0]], dtype=torch.float64)
-    return dmb.BridgeProcess(dmb.Line(torch.tensor([[1, 0, 2, 3, 4]]), names=2), dmb.Steady(rates), marginals=p)
+    line = dmb.Line(torch.tensor([[1, 0, 2, 3, 4]]), names=2)
+    return dmb.BridgeProcess(line, dmb.Steady(rates), num_positions=2, marginals=p)
 
 
 def ragged_tree():
