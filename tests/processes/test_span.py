@@ -104,7 +104,7 @@ def test_a_climb_below_a_token_ends_where_the_clocks_below_it_lead():
     line, count = dmb.Line(torch.tensor([[2, 0, 3, 1, 4]])), 40_000
     span = Span(line, torch.full((count, 1), 0.7).double(), torch.tensor([[[0.5, 1.0, 5.0, 9.0]]]).double())
     x_t, source = torch.full((count, 1), 2), torch.full((count, 1), 1)
-    found = line.rank_of(span.climb_below(x_t, source, torch.Generator().manual_seed(0)))
+    found = line.rank_of(span.climb_below(span.at(x_t), source, torch.Generator().manual_seed(0)))
     first, second = 1 - math.exp(-0.35), 1 - math.exp(-0.7)
     for rank, chance in enumerate([(1 - first) * (1 - second), first * (1 - second), second, 0, 0]):
         share = (found == rank).double().mean().item()

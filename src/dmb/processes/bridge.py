@@ -61,12 +61,8 @@ class BridgeProcess(ForwardProcess):
         shape = list(clocks.log_rates.shape)
         if shape[1] != hierarchy.num_clocks:
             raise ValueError(f"rates must have shape [positions, {hierarchy.num_clocks}], got {shape}")
-        num_positions = positions(
-            num_positions,
-            rates=clocks.rows,
-            hierarchy=len(hierarchy.clock_into),
-            legal=1 if legal is None else len(legal),
-        )
+        own_rows = 1 if legal is None else len(legal)
+        num_positions = positions(num_positions, rates=clocks.rows, hierarchy=len(hierarchy.clock_into), legal=own_rows)
         binds = isinstance(schedule, Canonical) and schedule.marginals is None
         super().__init__(
             num_positions, hierarchy.num_states, schedule or LogLinear(), legal, marginals, names=hierarchy.names
@@ -204,8 +200,7 @@ class BridgeProcess(ForwardProcess):
         """With the one rate `w = σ(t) a_{x_t}` that all of a column has: see `dmb.processes.kernels`."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         span, below = self._span(clock), self.hierarchy.under(x_t) & self.legal
-        _, log_d = span.log_tables_at(x_t)
-        weight = self._rate_into(x_t, clock)
+        weight, (_, log_d) = self._rate_into(x_t, clock), span.log_tables_at(x_t)
         total = kernels.integrand_from_score(self.hierarchy, span.log_tables(), below, log_d, log_score, x_t, x_0)
         return weight * torch.where(weight > 0, total, 0.0)
 
@@ -267,10 +262,11 @@ class BridgeProcess(ForwardProcess):
         now, earlier, x_t = self.step(x_t, t, s)
         source = self.hierarchy.draw(log_posterior.exp(), generator)
         by_s = self._span_to_draw(earlier)
-        rung = torch.expm1(-by_s.at(x_t)[0]) / torch.expm1(-self._span_to_draw(now).at(x_t)[0])
+        at_s = by_s.at(x_t)
+        rung = torch.expm1(-at_s[0]) / torch.expm1(-self._span_to_draw(now).at(x_t)[0])
         uniform = torch.rand(x_t.shape, generator=generator, device=x_t.device, dtype=torch.float64)
         stays = ~self.hierarchy.is_below(source, x_t) | (uniform < rung)
-        return torch.where(stays, x_t, by_s.climb_below(x_t, source, generator))
+        return torch.where(stays, x_t, by_s.climb_below(at_s, source, generator))
 
     def next_jump(
         self,
@@ -296,7 +292,8 @@ class BridgeProcess(ForwardProcess):
         # a clock of rate 0 never rang; if the posterior says it did, any moment is as good
         rang = torch.where(total > 0, torch.minimum(rang, until_t), uniform * until_t)
         jumps = self.hierarchy.is_below(source, x_t)
-        landing = torch.where(jumps, self._gained(None, rang).climb_below(x_t, source, generator), x_t)
+        span = self._gained(None, rang)
+        landing = torch.where(jumps, span.climb_below(span.at(x_t), source, generator), x_t)
         return torch.where(jumps, self.schedule.inverse(rang, self.exits), 0.0), landing
 
     def config(self) -> dict[str, Any]:

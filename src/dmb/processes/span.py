@@ -46,14 +46,18 @@ class Span(NamedTuple):
         return self.hierarchy.climb(x, self.rates, level / self.scale)
 
     def climb_below(
-        self, x_t: Int[Tensor, "b d"], source: Int[Tensor, "b d"], generator: torch.Generator | None
+        self,
+        at: tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]],
+        source: Int[Tensor, "b d"],
+        generator: torch.Generator | None,
     ) -> Int[Tensor, "b d"]:
         """Draw the topmost of the nodes between `source` and `x_t` to ring, `source` itself if none does.
 
-        As an exponential has no memory, asking that nothing from `x_t` on rings only shifts it by `S + A` of `x_t`.
+        As an exponential has no memory, asking that nothing from `x_t` on rings only shifts it by `A + S` of `x_t`,
+        which `at` holds.
         """
-        level = numerics.exponential(tuple(x_t.shape), generator=generator, device=x_t.device)
-        own, above = self.at(x_t)
+        own, above = at
+        level = numerics.exponential(tuple(source.shape), generator=generator, device=source.device)
         return self.climb(source, level + above + own)
 
 
