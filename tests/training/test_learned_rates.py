@@ -268,7 +268,14 @@ def test_the_prior_part_alone_is_refused_as_a_teacher_in_canonical_time(tmp_path
     with pytest.raises(ValueError, match="J_Q teaches nothing in canonical time"):
         dmb.train(bridge, data, fabric=engine(accelerator="cpu"), matrix_steps=1)
     rates = bridge.process.alpha.detach().clone()
-    list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **SETTINGS | {"matrix_steps": 0, "cycles": 1}))
+    list(
+        dmb.train(
+            bridge,
+            data,
+            fabric=engine(accelerator="cpu"),
+            **SETTINGS | {"matrix_steps": 0, "cycles": 1, "score_steps": 50},
+        )
+    )
     assert bridge.process.alpha.equal(rates)
 
 
