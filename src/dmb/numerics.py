@@ -64,6 +64,8 @@ def prefix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
 
 def pick(table: Tensor, index: Int[Tensor, "b d *k"]) -> Tensor:
     """`table[b, i, index[b, i]]`, where either leading axis of the table may be 1."""
+    if table.ndim == 3 and table.shape[:2] == (1, 1):
+        return table.take(index)  # twice as fast
     batch, positions, *others = index.shape
     inner = (1,) * len(others)
     rows = torch.arange(batch, device=index.device).view(-1, 1, *inner) if len(table) > 1 else 0
