@@ -58,4 +58,9 @@ def _sets_joined(arguments: list[str]) -> list[str]:
 def _fail(error: object, code: int) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes one is enough to say it
         print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_available() and group.is_initialized():
+        from dmb.training.engine import exit_now  # as one of several processes leaves when all is well
+
+        exit_now(code)
     sys.exit(code)
