@@ -265,16 +265,6 @@ def test_without_leave_one_out_the_posterior_is_cut_to_what_is_possible():
     torch.testing.assert_close(log_posterior, output.masked_fill(~possible, -torch.inf).log_softmax(-1))
 
 
-def test_the_scaled_score_head_divides_by_the_known_chance_of_arrival():
-    bridge = small_bridge(head="score")
-    x_t, t = torch.tensor([[0, 1]]), 0.4
-    output, log_score = outputs(bridge, x_t, t), bridge.log_score(x_t, t).detach()
-    kernel = bridge.process.to_dense(t).detach()
-    for i, token in enumerate([0, 1]):
-        lowest = bridge.process.rank[i].argmin()
-        torch.testing.assert_close(log_score[0, i], output[0, i] - kernel[i, lowest, token].log())
-
-
 @pytest.mark.usefixtures("no_type_checks")
 def test_trained_on_a_small_distribution_the_bound_approaches_the_entropy():
     mu = toys.distribution(3, 3, seed=1)

@@ -107,7 +107,6 @@ def test_a_path_is_a_line_to_the_last_digits(clocks, mask):
             "from posterior": process.integrand_from_posterior(posterior, x_t, x_0, t),
             "from logits": process.integrand_from_logits(logits, x_t, x_0, t),
             "prior": process.prior_kl_table(process.p_T),
-            "arrival": process.log_arrival(x_t, t).exp(),
         }
 
     ours, theirs = figures(tree), figures(line)
