@@ -122,12 +122,27 @@ def bridge(low=0.1, high=3.0, d=2, n=5, states=None, **options):
     return process
 
 
-def varying(**options):
+def stages(**options):
+    """The rates that `nested` starts from, 20 times as fast in each stage as in the next."""
+    return dmb.BridgeProcess.from_marginals(marginals(2, 6), init="nested", floor=1e-3, **options)
+
+
+def with_profiles(process):
     """Every clock a mixture of its own, some of them hardly steady at all."""
-    process = bridge(clocks=dmb.Varying, **options)
     with torch.no_grad():
         process.clocks.raw_profile.normal_(std=2.0, generator=torch.Generator().manual_seed(2))
     return process
+
+
+def varying(**options):
+    return with_profiles(bridge(clocks=dmb.Varying, **options))
+
+
+def top_clock_only(d=2, states=None, **options):
+    """Nothing but the top clock runs, into a state that data visit: what the paper sets for text."""
+    counts = torch.tensor(states) if states else None
+    p = marginals(d, 5, states=states)
+    return dmb.BridgeProcess.from_marginals(p, floor=0.0, state_counts=counts, **options)
 
 
 def tokenwise(low=0.3, high=3.0, d=2, n=4, states=None, **options):
@@ -151,8 +166,11 @@ CASES = [
     Case("bridge with a permutation of one's own", lambda: bridge(order=torch.tensor([[4, 2, 0, 1, 3]]))),
     Case("bridge tied", lambda: bridge(tied=True)),
     Case("bridge tied, with speeds", lambda: bridge(d=3, tied=True, speeds=True)),
-    Case("bridge in stages", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 6), init="nested", floor=1e-3)),
+    Case("bridge in stages", stages),
     Case("bridge as published", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 5))),
+    Case("bridge as published for text", lambda: top_clock_only(order="descending", tied=True)),
+    Case("bridge with the top clock only", top_clock_only),
+    Case("ragged bridge with the top clock only", lambda: top_clock_only(d=3, states=RAGGED), RAGGED),
     Case("bridge in canonical time", lambda: bridge(schedule=dmb.Canonical())),
     Case("bridge with wild rates", lambda: bridge(1e-8, 1e4)),
     Case("bridge with fast rates", lambda: bridge(1.0, 1e4, order="descending")),
@@ -175,6 +193,7 @@ CASES = [
     ),
     Case("ragged varying bridge", lambda: varying(d=3, states=RAGGED), RAGGED),
     Case("varying bridge with mask", lambda: varying(n=4, mask=True)),
+    Case("varying bridge in stages", lambda: with_profiles(stages(clocks=dmb.Varying))),
     Case("tokenwise masking", tokenwise),
     Case("tokenwise masking, tied, in canonical time", lambda: tokenwise(tied=True, schedule=dmb.Canonical())),
     Case("ragged tokenwise masking", lambda: tokenwise(d=3, n=5, states=RAGGED), RAGGED),
