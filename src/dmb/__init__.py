@@ -16,7 +16,10 @@ from dmb.hierarchies import Line as Line
 from dmb.hierarchies import Tree as Tree
 from dmb.losses import Bound as Bound
 from dmb.networks import MLP as MLP
+from dmb.networks import CausalTransformer as CausalTransformer
 from dmb.networks import Network as Network
+from dmb.networks import OrderedNetwork as OrderedNetwork
+from dmb.networks import OrderedTransformer as OrderedTransformer
 from dmb.networks import Tabular as Tabular
 from dmb.networks import Transformer as Transformer
 from dmb.processes import BridgeProcess as BridgeProcess

@@ -1,6 +1,5 @@
 """The bridge: one object that scores, bounds, denoises, samples, infills, saves and loads."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -10,14 +9,26 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb import checks, losses
+from dmb import checks, losses, paths
 from dmb.configurable import Configurable, under
 from dmb.heads import Head, MeanHead, ScoreHead
 from dmb.losses import Bound
-from dmb.networks.base import Network
+from dmb.networks import Network, OrderedNetwork
+from dmb.networks.base import takes, unwrapped
 from dmb.pretrained import Pretrained
 from dmb.processes.base import ForwardProcess, When
-from dmb.samplers import SAMPLERS, Denoiser, Sampler, State, default_sampler, draw_prior, estimate_marginals, time_grid
+from dmb.samplers import (
+    SAMPLERS,
+    Denoiser,
+    Sampler,
+    State,
+    default_sampler,
+    draw_prior,
+    estimate_marginals,
+    in_order,
+    share_grid,
+    time_grid,
+)
 from dmb.schedules import Clock
 from dmb.variance import CostBaseline, TimeDensity
 
@@ -42,9 +53,10 @@ class Bridge(Pretrained):
     Args:
         process: the forward process, with its estimate `p_0` of the data's marginals.
         network: a `Network` of the same size; or any module that takes noisy tokens `[b, d]` and times `[b]` and gives
-            one number per state, `[b, d, n]`.
-        head: what the numbers mean. `mean`: logits of the clean token (the default); `score`: log scores, as published,
-            divided by the chance to arrive; `unscaled_score`: log scores as printed; or a `Head` of your own.
+            one number per state, `[b, d, n]`. With an `OrderedNetwork` the bridge learns, and is evaluated, by whole
+            paths (`dmb.paths`); the process must have a mask and nothing else to jump to.
+        head: what the numbers mean. `mean`: logits of the clean token (the default); `score`: log scores, scaled as in
+            SEDD; `unscaled_score`: log scores as printed; or a `Head` of your own.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
@@ -67,8 +79,21 @@ class Bridge(Pretrained):
                     f"network must have the process's {name}, got {getattr(network, name)} and {getattr(process, name)}"
                 )
         self.process, self.network = process, network
-        self._takes = [name for name in ("label", "given") if _takes(network, name)]
+        self._takes = [name for name in ("label", "given") if takes(network, name)]
         self.head = HEADS[checks.choice("head", head, tuple(HEADS))]() if isinstance(head, str) else head
+        if self.ordered is not None and not isinstance(self.head, MeanHead):
+            raise ValueError(f"a network that follows orders needs head='mean', got a {type(self.head).__name__}")
+        if self.ordered is not None and process.log_speeds is None:
+            raise ValueError(
+                "a network that follows orders needs a process whose positions jump once, to a mask, whatever their "
+                "token: BridgeProcess.from_marginals(marginals, mask=True, floor=0.0)"
+            )
+
+    @property
+    def ordered(self) -> OrderedNetwork | None:
+        """The network, if it follows orders, so that the bridge goes by whole paths."""
+        network = unwrapped(self.network)
+        return network if isinstance(network, OrderedNetwork) else None
 
     @property
     def num_positions(self) -> int:
@@ -98,17 +123,34 @@ class Bridge(Pretrained):
         learn_rates: bool = False,
         times: TimeDensity | None = None,
         baseline: CostBaseline | None = None,
+        orders: int = 1,
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
         """What training minimises: an unbiased estimate of `J_score` for each sequence, in nats.
 
         The gradient is that in the network, and with `learn_rates` also that in the rates of the process. To learn them
-        on the whole bound, add the gradient of `prior_loss`. See `dmb.losses.score_loss` for all arguments.
+        on the whole bound, add the gradient of `prior_loss`. See `dmb.losses.score_loss` for all arguments, and
+        `dmb.paths.path_loss` for those that are read by whole paths (`orders`, and not `times` and `baseline`).
         """
+        x_0 = self.process.data("x_0", x_0).to(self.device)  # checked where it comes from: a device would make us wait
+        label = self._label(label, len(x_0))
+        if given is not None:
+            if given.shape != x_0.shape:
+                raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
+            given = given.to(self.device)
+        if self.ordered is not None:
+            return paths.path_loss(
+                self, x_0, label=label, given=given, orders=orders, learn_rates=learn_rates, rows=rows,
+                generator=generator,
+            )  # fmt: skip
+        if orders != 1:
+            raise ValueError(
+                f"orders is read by networks that follow them, such as an OrderedTransformer, got {orders}"
+            )
         return losses.score_loss(
-            self, x_0, label=self._label(label, len(x_0)), given=given, learn_rates=learn_rates, times=times,
-            baseline=baseline, rows=rows, generator=generator,
+            self, x_0, label=label, given=given, learn_rates=learn_rates, times=times, baseline=baseline, rows=rows,
+            generator=generator,
         )  # fmt: skip
 
     def prior_loss(self, mu: Float[Tensor, "h n"] | None = None) -> Float[Tensor, ""]:
@@ -116,24 +158,30 @@ class Bridge(Pretrained):
 
         Args:
             mu: marginals to take the expectation over. Default: the process's own estimate `p_0`.
+
+        It is 0 by whole paths, which run on until everything is masked.
         """
         process = self.process
+        if self.ordered is not None:
+            return torch.zeros((), dtype=process.dtype, device=process.device)
         mu = process.p_0 if mu is None else process.marginals("mu", mu)
         end = process.clock(1.0, 1)
         per_position = (mu * process.prior_kl_table(process.evolve(process.p_0, end), end)).sum(-1)
         return per_position.expand(self.num_positions).sum()
 
     def bound(self, x_0: Int[Tensor, "N d"] | Sliceable, **options: Any) -> Bound:
-        """An upper bound on `-log p(x_0)`, by part, with its standard error; options as for `dmb.losses.bound`.
+        """An upper bound on `-log p(x_0)`, by part, with its standard error.
 
         Args:
             x_0: data, or a split of a data set, such as `data.test`.
-            options: `label`, `samples`, `batch_size`, `generator`, …
+            options: `label`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or by whole paths as
+                for `dmb.paths.path_bound`.
         """
         x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
         options["label"] = self._label(options.get("label"), len(x_0))
+        estimate = losses.bound if self.ordered is None else paths.path_bound
         with self._evaluating():
-            return losses.bound(self, x_0, **options)
+            return estimate(self, x_0, **options)
 
     # -- the reverse direction at one time ----------------------------------------------------------------------------
 
@@ -223,7 +271,7 @@ class Bridge(Pretrained):
         Args:
             count: how many sequences. Default: as many as the template or the labels have rows, or 1.
             steps: network calls; default: 64. `first_hitting` calls the network when something moves, and with `steps`
-                also at that many times in between.
+                also at that many times in between. By whole paths it writes one position per call.
             sampler: `ancestral` (exact for any step; the default), `first_hitting`, `tweedie` or `euler` (as
                 published); or a function of your own, see `dmb.samplers.Sampler`. A score head has `tweedie`, its
                 default, and `euler`.
@@ -250,11 +298,17 @@ class Bridge(Pretrained):
         label = self._label(label, count)
         if kept is not None and len(kept) not in (1, count):
             raise ValueError(f"template must have 1 row or {count}, got {len(kept)}")
-        x_T = draw_prior(self.process, count, generator=generator)
+        if self.ordered is None:
+            x_T = draw_prior(self.process, count, generator=generator)
+        else:  # a whole path begins where everything is masked
+            x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and given is not None:
             given = given.expand(count, -1)
             x_T = torch.where(given, kept.expand(count, -1), x_T)
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
+        if self.ordered is not None and name in ("ancestral", "first_hitting"):
+            one_by_one = self.num_positions if name == "first_hitting" else None
+            return self._states(in_order(denoiser, x_T, share_grid(one_by_one or steps or 64, grid), generator))
         if steps is None:
             steps = 1 if name == "first_hitting" else 64
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))
@@ -309,12 +363,3 @@ class Bridge(Pretrained):
             if not isinstance(parts[name], kind):
                 raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")
         return cls(**parts)
-
-
-def _takes(network: nn.Module, keyword: str) -> bool:
-    """Whether the network can be told something; of one that an engine has wrapped, whether what is inside can."""
-    parameters = inspect.signature(network.forward).parameters
-    if keyword in parameters or not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return keyword in parameters
-    inside = getattr(network, "module", None)
-    return _takes(inside, keyword) if isinstance(inside, nn.Module) else True

@@ -22,6 +22,9 @@ POWERS = (1.0, 2.0, 4.0)
 STEADY = 2.0
 """How much more weight the steady profile has at first, as a logarithm."""
 
+_FASTEST = 1e30
+"""Whatever has gained this much has rung; beyond it float32 would soon say infinity."""
+
 _LATE = 50.0
 """From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
 
@@ -33,11 +36,19 @@ class Clocks(nn.Module, Configurable, ABC):
         rates: `[g, m]`; `g` is `d`, or 1 for one set of rates that all positions share. A rate of exactly 0 is a clock
             that is off for good. The others are learned as logarithms.
         speeds: `[d]`, a positive factor for each position; default: none.
+        basis: `[d, k]`, functions of the position that logarithms of speeds are sums of, such as `waves`: what is
+            learned is how much of each, so that one gradient moves all positions. Default: every position for itself.
     """
 
     running: Bool[Tensor, "g m"]
+    basis: Float[Tensor, "d k"] | None
 
-    def __init__(self, rates: Float[Tensor, "g m"], speeds: Float[Tensor, " d"] | None = None):
+    def __init__(
+        self,
+        rates: Float[Tensor, "g m"],
+        speeds: Float[Tensor, " d"] | None = None,
+        basis: Float[Tensor, "d k"] | None = None,
+    ):
         super().__init__()
         rates = checks.rates("rates", rates)
         if rates.ndim != 2:
@@ -49,7 +60,13 @@ class Clocks(nn.Module, Configurable, ABC):
                 raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
             if len(rates) not in (1, len(speeds)):
                 raise ValueError(f"rates must have {len(speeds)} rows like speeds, or 1, got {len(rates)}")
-        self.log_speeds = None if speeds is None else nn.Parameter(speeds.log())
+            if basis is not None and len(basis) != len(speeds):
+                raise ValueError(f"basis must have {len(speeds)} rows like speeds, got {len(basis)}")
+        self.register_buffer("basis", None if speeds is None or basis is None else basis.clone())
+        weights = None if speeds is None else speeds.log()
+        if self.basis is not None and weights is not None:
+            weights = torch.linalg.lstsq(self.basis, weights[:, None]).solution[:, 0]
+        self.speed_weights = None if weights is None else nn.Parameter(weights)
         self.register_load_state_dict_post_hook(_check_loaded)
 
     @property
@@ -61,18 +78,30 @@ class Clocks(nn.Module, Configurable, ABC):
         return torch.where(self.running, self.log_rates.exp(), 0.0)
 
     @property
+    def log_speeds(self) -> Float[Tensor, " d"] | None:
+        """The logarithm of each position's speed, if positions have speeds."""
+        weights = self.speed_weights
+        return weights if weights is None or self.basis is None else self.basis @ weights
+
+    @property
     def by_position(self) -> Float[Tensor, "g m"]:
         """Rates times speeds."""
-        return self.rates if self.log_speeds is None else self.log_speeds.exp()[:, None] * self.rates
+        return self.sped(self.rates.mT).mT
 
     @property
     def rows(self) -> int:
         """`g`: how many positions have rates or a speed of their own; 1 if all share everything."""
-        return max(len(self.log_rates), 1 if self.log_speeds is None else len(self.log_speeds))
+        log_speeds = self.log_speeds
+        return max(len(self.log_rates), 1 if log_speeds is None else len(log_speeds))
 
     def sped(self, scale: Float[Tensor, "b e"]) -> Float[Tensor, "b f"]:
-        """`scale` times the speed of each position."""
-        return scale if self.log_speeds is None else scale * self.log_speeds.exp().to(scale.dtype)
+        """`scale` times the speed of each position, in float64 on the way: speeds span hundreds of units of their
+        logarithm.
+        """
+        log_speeds = self.log_speeds
+        if log_speeds is None:
+            return scale
+        return (scale.double() * log_speeds.double().exp()).clamp(max=_FASTEST).to(scale.dtype)
 
     @abstractmethod
     def gained(
@@ -104,26 +133,32 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def normalise(self) -> None:
-        """Make the common speed of all clocks 1, if it means nothing by itself."""
+        """Make the mean total rate 1 and the mean logarithm of speeds 0, if what they have in common means nothing."""
 
     @classmethod
     def reaching(
-        cls, rates: Float[Tensor, "g m"], elapsed: Float[Tensor, ""], speeds: Float[Tensor, " d"] | None = None
+        cls,
+        rates: Float[Tensor, "g m"],
+        elapsed: Float[Tensor, ""],
+        speeds: Float[Tensor, " d"] | None = None,
+        basis: Float[Tensor, "d k"] | None = None,
     ) -> "Clocks":
         """Clocks whose intensities, but for speeds, are `rates` when the clock time is `elapsed`."""
         clocks = cls(rates)
         scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
         with torch.no_grad():
-            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), speeds)
+            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), speeds, basis)
 
     def config(self) -> dict[str, Any]:
         return {}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
-        speeds = torch.ones_like(tensors["log_speeds"]) if "log_speeds" in tensors else None
-        return cls(tensors["running"].to(tensors["log_rates"].dtype), speeds, **config)
+        speeds, basis = None, tensors.get("basis")
+        if "speed_weights" in tensors:
+            speeds = torch.ones_like(tensors["speed_weights"] if basis is None else basis[:, 0])
+        return cls(tensors["running"].to(tensors["log_rates"].dtype), speeds, basis, **config)
 
 
 class Steady(Clocks):
@@ -156,10 +191,9 @@ class Steady(Clocks):
 
     @torch.no_grad()
     def normalise(self) -> None:
-        if self.log_speeds is not None:
-            self.log_speeds.sub_(self.log_speeds.mean())
-        speed = self.sped(self.rates.sum(-1)[None]).mean()
-        self.log_rates.sub_(speed.log())
+        if self.speed_weights is not None and self.basis is None:
+            self.speed_weights.sub_(self.speed_weights.mean())
+        self.log_rates.sub_(self.rates.sum(-1).mean().log())
 
 
 class Varying(Clocks):
@@ -169,8 +203,13 @@ class Varying(Clocks):
     torch.Size([1, 4, 2])
     """
 
-    def __init__(self, rates: Float[Tensor, "g m"], speeds: Float[Tensor, " d"] | None = None):
-        super().__init__(rates, speeds)
+    def __init__(
+        self,
+        rates: Float[Tensor, "g m"],
+        speeds: Float[Tensor, " d"] | None = None,
+        basis: Float[Tensor, "d k"] | None = None,
+    ):
+        super().__init__(rates, speeds, basis)
         raw = torch.zeros(len(rates), len(POWERS) + 1, rates.shape[1], dtype=rates.dtype, device=rates.device)
         raw[:, 0] = STEADY
         self.raw_profile = nn.Parameter(raw)

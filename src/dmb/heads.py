@@ -80,11 +80,14 @@ class MeanHead(Head):
 
 
 class ScoreHead(Head):
-    """Outputs are the log scores, as published (Eq. 8).
+    """Outputs are log scores (Eq. 8).
 
     Args:
-        scaled: divide the score by the known chance to arrive at `x_t`, as SEDD does, so that the outputs stay
-            of order one while the score itself grows like `1/t`.
+        scaled: relative to the score that is known without data: that of a posterior from logits which are all 0. So
+            outputs stay of order one while the score itself grows like `1/t`, and an untrained model costs about
+            `log n` nats per token, whatever the process. On a mask this subtracts `log(exp(σ̄) - 1) + log n`, for
+            uniform noise nothing: both are what SEDD does (arXiv 2310.16834). Without it, outputs are the log scores
+            themselves, as the paper prints them and as its authors run them.
     """
 
     def __init__(self, scaled: bool = True):
@@ -100,9 +103,9 @@ class ScoreHead(Head):
         log_score = output.to(process.dtype)
         if not self.scaled:
             return log_score
-        log_arrival = process.log_arrival(x_t, clock)[..., None]
-        # nothing arrives where no clock runs: the rate is 0 there, and any finite score will do
-        return log_score - torch.where(log_arrival > -torch.inf, log_arrival, 0.0)
+        known = process.log_score(process.log_posterior(torch.zeros_like(log_score), x_t, clock), x_t, clock)
+        # where nothing jumps the rate is 0, and any finite score will do
+        return log_score + torch.where(known > -torch.inf, known, 0.0)
 
     def integrand(
         self,

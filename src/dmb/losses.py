@@ -35,7 +35,7 @@ def score_loss(
 
     Args:
         model: the model to train.
-        x_0: data.
+        x_0: data, checked (`Bridge.loss` does it).
         label: classes, for a network that takes them.
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
         learn_rates: let the gradient reach the rates of the process as well, all of it: they also decide what is drawn
@@ -48,11 +48,6 @@ def score_loss(
         generator: source of all randomness but dropout's.
     """
     process = model.process
-    x_0 = process.data("x_0", x_0).to(model.device)  # checked where it comes from: a device would have to be waited for
-    if given is not None:
-        if given.shape != x_0.shape:
-            raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
-        given = given.to(model.device)
     x_t, clock, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
     if rows is not None:
         x_0, x_t, clock, weight = x_0[rows], x_t[rows], clock.rows(rows), weight[rows]

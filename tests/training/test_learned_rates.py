@@ -284,7 +284,7 @@ def test_normalising_leaves_what_happens_at_each_time_as_it_is(options):
     process = stirred(canonical(init="uniform", **options)(theory.position_marginals(MU)))
     before = process.to_dense(0.3).detach()
     process.normalise()
-    assert process.alpha.sum(-1).mean().item() == pytest.approx(1)
+    assert process.clocks.rates.sum(-1).mean().item() == pytest.approx(1)
     torch.testing.assert_close(process.to_dense(0.3).detach(), before)
 
 

@@ -1,5 +1,6 @@
 """What every network takes and gives."""
 
+import inspect
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
@@ -107,3 +108,16 @@ def refuse_label(label: Tensor | None) -> None:
     """For networks made without classes."""
     if label is not None:
         raise ValueError("label needs a network made with num_classes > 0")
+
+
+def takes(network: nn.Module, keyword: str) -> bool:
+    """Whether the network can be told something; of one that an engine has wrapped, whether what is inside can."""
+    parameters = inspect.signature(unwrapped(network).forward).parameters
+    return keyword in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def unwrapped(network: nn.Module) -> nn.Module:
+    """The network that an engine has wrapped: a wrapper passes on whatever it is told."""
+    inside = getattr(network, "module", None)
+    passes_on = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(network.forward).parameters.values())
+    return unwrapped(inside) if isinstance(inside, nn.Module) and passes_on else network

@@ -60,11 +60,11 @@ class Transformer(Network):
         self.given = nn.Parameter(torch.zeros(width))
         self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
         self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
-        self.blocks = nn.ModuleList([_Block(width, heads, conditioning, dropout) for _ in range(blocks)])
+        self.blocks = nn.ModuleList([Block(width, heads, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.modulation = _zeroed(nn.Linear(conditioning, 2 * width))
-        self.output = _zeroed(nn.Linear(width, num_states))
-        self.register_buffer("rotary", _rotary_angles(num_positions, width // heads), persistent=False)
+        self.modulation = zeroed(nn.Linear(conditioning, 2 * width))
+        self.output = zeroed(nn.Linear(width, num_states))
+        self.register_buffer("rotary", rotary_angles(num_positions, width // heads), persistent=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
     def config(self) -> dict[str, Any]:
@@ -89,7 +89,12 @@ class Transformer(Network):
         return self.output(self.norm(x) * (1 + scale) + shift)
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
+    """Attention and an MLP, each modulated by the conditioning vector, and each doing nothing at first.
+
+    Here every position attends to every other; a subclass may `attend` in another way.
+    """
+
     def __init__(self, width: int, heads: int, conditioning: int, dropout: float):
         super().__init__()
         self.heads, self.dropout = heads, dropout
@@ -98,40 +103,46 @@ class _Block(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.project = nn.Linear(width, width, bias=False)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
-        self.modulation = _zeroed(nn.Linear(conditioning, 6 * width))
+        self.modulation = zeroed(nn.Linear(conditioning, 6 * width))
 
     def forward(
-        self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "b c"], rotary: Float[Tensor, "2 d h"]
+        self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "b c"], *context: Any
     ) -> Float[Tensor, "b d w"]:
+        """`context` is what `attend` needs besides."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
-        attended = self._attention(torch.addcmul(shift_1, self.norm_1(x), 1 + scale_1), rotary)
+        attended = self.attend(torch.addcmul(shift_1, self.norm_1(x), 1 + scale_1), *context)
         x = torch.addcmul(x, gate_1, F.dropout(attended, self.dropout, self.training))
         lifted = self.mlp(torch.addcmul(shift_2, self.norm_2(x), 1 + scale_2))
         return torch.addcmul(x, gate_2, F.dropout(lifted, self.dropout, self.training))
 
-    def _attention(self, x: Float[Tensor, "b d w"], rotary: Float[Tensor, "2 d h"]) -> Float[Tensor, "b d w"]:
-        batch, positions, width = x.shape
-        query, key, value = (
-            part.view(batch, positions, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
-        )
-        mixed = F.scaled_dot_product_attention(_rotate(query, rotary), _rotate(key, rotary), value)
-        return self.project(mixed.transpose(1, 2).reshape(batch, positions, width))
+    def attend(self, x: Float[Tensor, "b d w"], *context: Any, **_: Any) -> Float[Tensor, "b d w"]:
+        """What each position takes from the others; `context` are the angles of `rotary_angles`."""
+        [rotary] = context
+        query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
+        mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value)
+        return self.project(mixed.transpose(1, 2).flatten(2))
+
+    def by_head(self, x: Float[Tensor, "b d w"]) -> Float[Tensor, "b k d h"]:
+        """Features divided among the heads."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-def _rotary_angles(num_positions: int, head_width: int) -> Float[Tensor, "2 d h"]:
+def rotary_angles(num_positions: int, head_width: int) -> Float[Tensor, "2 d h"]:
     """Cosines and sines of position × frequency, frequencies falling geometrically from 1 to 1e-4."""
     frequencies = 1e4 ** -(torch.arange(0, head_width, 2) / head_width)
     angles = torch.arange(num_positions)[:, None] * frequencies
     return torch.stack([angles.cos(), angles.sin()])
 
 
-def _rotate(x: Float[Tensor, "b k d w"], rotary: Float[Tensor, "2 d h"]) -> Float[Tensor, "b k d w"]:
+def rotate(x: Float[Tensor, "b k d w"], rotary: Float[Tensor, "2 *r d h"]) -> Float[Tensor, "b k d w"]:
+    """Turn pairs of features by the angles of their position."""
     cos, sin = rotary.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
 
-def _zeroed(layer: nn.Linear) -> nn.Linear:
+def zeroed(layer: nn.Linear) -> nn.Linear:
+    """The layer, giving 0 until it learns."""
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer

@@ -153,12 +153,6 @@ class ForwardProcess(Door, Configurable):
         stuck = row.sum(-1) == 0
         return torch.where(stuck, x_0, numerics.categorical(row + stuck[..., None], generator=generator))
 
-    def log_arrival(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d"]:
-        """The known scale of the score at `x_t`: `log` of the mean chance to arrive there from another state."""
-        clock, x_t = self.enter(t, x_t=x_t)
-        others = self.log_likelihood(x_t, clock).scatter(-1, x_t[..., None], -torch.inf)
-        return others.logsumexp(-1) - (self.legal.sum(-1) - 1).to(self.dtype).log()
-
     def integrand_from_score(
         self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When
     ) -> Float[Tensor, "b d"]:
@@ -198,6 +192,15 @@ class ForwardProcess(Door, Configurable):
         if self.names:
             log_rho = torch.where(self.data_states, log_rho, -torch.inf)
         return (log_rho.to(self.dtype) + self.log_likelihood(x_t, clock)).log_softmax(-1)
+
+    @property
+    def log_speeds(self) -> Float[Tensor, " d"] | None:
+        """How fast each position makes its one jump, as logarithms, for processes with whole paths; None for others.
+
+        That is a process whose positions jump once, straight to a mask, by clocks that differ in their speeds alone,
+        whatever the token: the order of the jumps then is all that matters (math §9).
+        """
+        return None
 
     def learned(self) -> Float[Tensor, "d k"] | None:
         """What learning changes, for reports: a number for each clock or state of each position; None if nothing."""

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import numerics
-from dmb.clocks import Clocks
+from dmb.clocks import Clocks, Steady
 from dmb.configurable import Configurable, under
 from dmb.hierarchies import Hierarchy, Line
 from dmb.processes import fused, kernels, making
@@ -104,12 +104,21 @@ class BridgeProcess(ForwardProcess):
         """The mass of the data in every state, and below every name: every lift that can happen counts."""
         return torch.where(self.data_states, self.p_0, self.hierarchy.below(self.p_0))
 
+    @property
+    def log_speeds(self) -> Float[Tensor, " d"] | None:
+        clocks = self.clocks
+        only_top = clocks.running[:, -1].all() and not clocks.running[:, :-1].any()
+        if self.names != 1 or not only_top or not isinstance(clocks, Steady):
+            return None
+        log_rate, own = clocks.log_rates[:, -1], clocks.log_speeds
+        return (log_rate if own is None else log_rate + own).expand(self.num_positions)
+
     def learned(self) -> Float[Tensor, "d k"]:
         return self.alpha
 
     def normalise(self) -> None:
-        """In canonical time the common speed of all clocks means nothing: make it 1 on average over positions."""
-        if isinstance(self.schedule, Canonical):
+        """In canonical time, and in the order of whole paths, what all clocks have in common means nothing."""
+        if isinstance(self.schedule, Canonical) or self.log_speeds is not None:
             self.clocks.normalise()
 
     def intensities(self, t: float) -> Float[Tensor, "g n"]:
@@ -146,11 +155,6 @@ class BridgeProcess(ForwardProcess):
         uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
         # 1 - u, not u, so that the draw lies strictly below the limit
         return span.climb(x_0, -torch.log1p(-(1 - uniform) * limit))
-
-    def log_arrival(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d"]:
-        """`log D_{x_t}`, the same from every state below."""
-        clock, x_t = self.enter(t, x_t=x_t)
-        return self._span(clock).log_tables_at(x_t)[1]
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
         clock, x_0 = self.enter(t, start, x_0=x_0)

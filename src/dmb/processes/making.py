@@ -1,5 +1,6 @@
 """A bridge fitted to the data's marginals: which hierarchy, and which rates to start from."""
 
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from dmb.processes.ordering import ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates, nested_rates
 from dmb.processes.shapes import support
 from dmb.schedules import Canonical, LogLinear, Schedule
+from dmb.speeds import waves
 
 INITS = ("gather", "nested", "uniform", "match")
 
@@ -30,7 +32,7 @@ def from_marginals(
     tree: Tree | None = None,
     ratio: float = 5.0,
     clocks: type[Clocks] = Steady,
-    speeds: bool = False,
+    speeds: bool | tuple[int, ...] = False,
     state_counts: Int[Tensor, " d"] | None = None,
     schedule: Schedule | None = None,
 ) -> dict[str, Any]:
@@ -55,7 +57,9 @@ def from_marginals(
             `init` and what they need are then left out.
         ratio: on a tree, how much faster every level is than the one above it.
         clocks: `Steady`, or `Varying` for clocks that change their speed as time goes on.
-        speeds: also learn a speed for each position, which all of its clocks share.
+        speeds: also learn a speed for each position, which all of its clocks share. `True`: every position for itself;
+            the lengths of the axes of a grid, such as `(64,)` for a sequence or `(8, 8)`: speeds that are smooth along
+            them (`dmb.speeds.waves`).
         state_counts: how many states each position really has. Default: all of them.
         schedule: default: `LogLinear()`.
     """
@@ -78,15 +82,22 @@ def from_marginals(
         rates = initial_rates(init, floor, legal, marginals.dtype)
     # matched rates are what the whole schedule adds up to; the others are rates per unit of clock time
     own = torch.ones(num_positions, dtype=rates.dtype, device=rates.device) if speeds else None
+    basis = _basis(speeds, num_positions).to(rates) if isinstance(speeds, tuple) else None
     end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
-        "clocks": clocks(rates, own) if end is None else clocks.reaching(rates, end, own),
+        "clocks": clocks(rates, own, basis) if end is None else clocks.reaching(rates, end, own, basis),
         "num_positions": num_positions,
         "schedule": schedule,
         "legal": None if state_counts is None else legal,
         "marginals": marginals,
     }
+
+
+def _basis(shape: tuple[int, ...], num_positions: int) -> Float[Tensor, "d k"]:
+    if math.prod(shape) != num_positions:
+        raise ValueError(f"speeds must be the lengths of axes with {num_positions} positions in all, got {shape}")
+    return waves(shape)
 
 
 def _refuse_unread(

@@ -146,10 +146,10 @@ class UniformProcess(ForwardProcess):
         return torch.arange(self.num_states, device=x.device) == x[..., None]
 
     def _log_entries(self, elapsed: Float[Tensor, " b"]) -> tuple[Float[Tensor, "b g"], Float[Tensor, "b g"]]:
-        """`log u` and `log(u + e)`."""
-        share = self.stationary.amax(-1)
-        changed = -torch.expm1(-elapsed)[:, None]
-        return torch.log(changed * share), torch.log1p(-changed * (1 - share))
+        """`log u` and `log(u + e)`, exact to the last digits however late it is and however many states there are."""
+        elapsed = elapsed[:, None]
+        log_other = (-torch.expm1(-elapsed) * self.stationary.amax(-1)).log()
+        return log_other, torch.logaddexp(-elapsed, log_other)
 
     def _log_kernel(self, x: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]) -> Float[Tensor, "b d n"]:
         other, same = (entry[..., None] for entry in self._log_entries(elapsed))

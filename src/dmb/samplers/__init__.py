@@ -6,9 +6,11 @@ from dmb.samplers.base import Sampler as Sampler
 from dmb.samplers.base import State as State
 from dmb.samplers.base import default_sampler as default_sampler
 from dmb.samplers.base import draw_prior as draw_prior
+from dmb.samplers.base import share_grid as share_grid
 from dmb.samplers.base import time_grid as time_grid
 from dmb.samplers.euler import euler as euler
 from dmb.samplers.first_hitting import first_hitting as first_hitting
+from dmb.samplers.in_order import in_order as in_order
 from dmb.samplers.marginals import estimate_marginals as estimate_marginals
 from dmb.samplers.tweedie import tweedie as tweedie
 

@@ -76,8 +76,14 @@ class Denoiser:
 
     def log_posterior(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, guided, tempered and cut to its nucleus."""
-        log_posterior = self._guided(self.model.log_posterior, x_t, clock)
-        if self.guidance != 1 or self.temperature != 1:
+        return self.shaped(*self._told(self.model.log_posterior, x_t, clock))
+
+    def shaped(
+        self, log_posterior: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None
+    ) -> Float[Tensor, "b m n"]:
+        """A posterior, guided away from the one `without` a label, tempered and cut to its nucleus."""
+        log_posterior = self._guided(log_posterior, without)
+        if without is not None or self.temperature != 1:
             log_posterior = (log_posterior / self.temperature).log_softmax(-1)
         if self.top_p < 1:
             log_posterior = _nucleus(log_posterior, self.top_p)
@@ -91,16 +97,22 @@ class Denoiser:
             return self.process.log_score(self.log_posterior(x_t, clock), x_t, clock)
         if self.temperature != 1 or self.top_p != 1:
             raise ValueError("temperature and top_p act on the posterior over clean tokens, which needs head='mean'")
-        return self._guided(self.model.log_score, x_t, clock)
+        return self._guided(*self._told(self.model.log_score, x_t, clock))
 
     def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
         return x if self.given is None else torch.where(self.given, x_T, x)
 
-    def _guided(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
-        if self.label is None or self.guidance == 1:
-            return evaluate(x_t, clock, self.label, self.given)
-        without = evaluate(x_t, clock, torch.full_like(self.label, -1), self.given)
-        guided = without + self.guidance * (evaluate(x_t, clock, self.label, self.given) - without)
+    def _told(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], clock: Clock) -> list[Tensor]:
+        """What the model says, and for guidance also what it says without the label."""
+        told = [evaluate(x_t, clock, self.label, self.given)]
+        if self.label is not None and self.guidance != 1:
+            told.append(evaluate(x_t, clock, torch.full_like(self.label, -1), self.given))
+        return told
+
+    def _guided(self, told: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None) -> Tensor:
+        if without is None:
+            return told
+        guided = without + self.guidance * (told - without)
         return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
 
 
@@ -147,16 +159,8 @@ def time_grid(
     tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
     """
     if isinstance(grid, Tensor):
-        grid = grid.double()
-        if grid.ndim != 1 or len(grid) < 2 or grid[0] != 1 or grid[-1] != 0 or (grid.diff() >= 0).any():
-            raise ValueError(f"grid must fall strictly from 1 to 0, got {grid.tolist()[:8]}")
-        return grid
-    checks.choice("grid", grid, GRIDS)
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    share = torch.linspace(1, 0, steps + 1, dtype=torch.float64, device=process.device)
-    if grid == "cosine":
-        share = torch.sin(torch.pi / 2 * share)
+        return share_grid(steps, grid)
+    share = share_grid(steps, grid).to(process.device)
     one = torch.ones(1, dtype=torch.float64, device=process.device)
     if grid == "uniform" or not (process.exits(one).intensity * process.p_0 > 0).any():  # or nothing ever changes
         return share
@@ -167,6 +171,24 @@ def time_grid(
     times = process.schedule.inverse(clock_time, process.exits).clamp(0, 1)
     times[0], times[-1] = 1.0, 0.0
     return times
+
+
+def share_grid(steps: int, grid: str | Float[Tensor, " k"] = "canonical") -> Float[Tensor, " k"]:
+    """How much is left to change after every step, from 1 down to 0 (float64, `[steps + 1]`); grids as in `time_grid`.
+
+    >>> share_grid(4)
+    tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
+    """
+    if isinstance(grid, Tensor):
+        grid = grid.double()
+        if grid.ndim != 1 or len(grid) < 2 or grid[0] != 1 or grid[-1] != 0 or (grid.diff() >= 0).any():
+            raise ValueError(f"grid must fall strictly from 1 to 0, got {grid.tolist()[:8]}")
+        return grid
+    checks.choice("grid", grid, GRIDS)
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+    share = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
+    return torch.sin(torch.pi / 2 * share) if grid == "cosine" else share
 
 
 def draw_prior(process: ForwardProcess, count: int, *, generator: torch.Generator | None = None) -> Int[Tensor, "b d"]:

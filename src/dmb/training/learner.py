@@ -28,6 +28,7 @@ class TrainingState:
     step: int = 0
     """Steps of Score-learning in all cycles so far."""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     running_bits: float | None = None
     """Running mean of J_score on training batches, bits per token."""
     prior_bits: float = math.nan
@@ -106,7 +107,8 @@ class Learner:
         assert optimiser is not None
         self.baseline.learn(self.reduce)
         loss = self.model.prior_loss() / self.model.num_positions
-        loss.backward()
+        if loss.requires_grad:  # by whole paths it is a constant
+            loss.backward()
         finite = [loss.isfinite()]
         for parameter in self.process.parameters():
             if parameter.grad is not None:

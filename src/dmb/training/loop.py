@@ -16,7 +16,7 @@ class Learns(Protocol):
     """What a loop needs of a learner."""
 
     progress: Any
-    """Has `step`, `seconds` and `best_step`."""
+    """Has `step`, `seconds`, `cpu_seconds` and `best_step`."""
 
     def checkpoint(self) -> Checkpoint: ...
 
@@ -63,6 +63,7 @@ class Loop:
             if minutes is not None and learner.progress.seconds >= 60 * minutes:
                 raise ValueError(f"the run has used up its {minutes:g} minutes; give it more")
         self._started = time.perf_counter() - learner.progress.seconds
+        self._cpu_started = time.process_time() - learner.progress.cpu_seconds
 
     @property
     def best_folder(self) -> Path | None:
@@ -74,6 +75,10 @@ class Loop:
     def seconds(self) -> float:
         """Time spent on the run so far."""
         return time.perf_counter() - self._started
+
+    def cpu_seconds(self) -> float:
+        """Processor time spent on the run so far, by all threads of this process; a busy machine does not add to it."""
+        return time.process_time() - self._cpu_started
 
     def interrupted(self) -> tuple[bool, bool]:
         """Whether the caller asks to stop, and whether time is up; all processes agree."""
@@ -89,7 +94,7 @@ class Loop:
         if self.checkpoints is None:
             return
         progress = self._learner.progress
-        progress.seconds = self.seconds()
+        progress.seconds, progress.cpu_seconds = self.seconds(), self.cpu_seconds()
         checkpoint = self._learner.checkpoint()
         if self.fabric.is_global_zero:
             self.checkpoints.save(progress.step, checkpoint, progress.best_step)

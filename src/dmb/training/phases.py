@@ -29,10 +29,13 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
     """Matrix-learning: lower the objective in the rates while the network stays as it is; yields J_Q in bits per token.
 
     On `J_Q` (Eq. 5) a step is exact and has no batch, and the phase ends early if `J_Q < ε_Q`. On the whole bound a
-    step looks at a noisy batch through the averaged network. Learned jointly, the rates have no phase of their own.
+    step looks at a noisy batch through the averaged network. Learned jointly, the rates have no phase of their own; nor
+    have they one on `J_Q` by whole paths, where it is 0.
     """
     settings, progress = learner.settings, learner.progress
-    steps = 0 if learner.matrix_optimiser is None or settings.matrix_objective == "joint" else settings.matrix_steps
+    by_paths = learner.model.ordered is not None and settings.matrix_objective == "prior"
+    has_phase = learner.matrix_optimiser is not None and not learner.joint and not by_paths
+    steps = settings.matrix_steps if has_phase else 0
     tolerance = settings.matrix_tolerance if settings.matrix_objective == "prior" else 0.0
     while progress.phase_step < steps and not progress.prior_bits < tolerance:
         if settings.matrix_objective == "bound":
@@ -47,7 +50,7 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
     """Add to the rates the gradient of J_score per token, on the batch of this step of Matrix-learning."""
     settings, progress, model = learner.settings, learner.progress, learner.averaged
     step = progress.cycle * settings.matrix_steps + progress.phase_step
-    batch = data.batch(settings.batch_size, step=step, seed=seed_of(settings.seed, "matrix"))
+    batch = data.batch(settings.sequences, step=step, seed=seed_of(settings.seed, "matrix"))
     model.network.eval()
     for rows, _ in _parts(learner):
         loss = model.loss(
@@ -55,6 +58,7 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
             label=batch.label if model.num_classes else None,
             learn_rates=True,
             baseline=learner.baseline,
+            orders=settings.orders,
             rows=rows,
             generator=seeded(settings.seed, "matrix noise", step, device=learner.fabric.device),
         )
@@ -83,7 +87,7 @@ def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
 def score_step(learner: Learner, data: Split) -> ScoreStep:
     """One step on the batch of this step: each process takes its rows of it, in `accumulate` parts."""
     settings, progress, fabric = learner.settings, learner.progress, learner.fabric
-    batch = data.batch(settings.batch_size, step=progress.step, seed=settings.seed)
+    batch = data.batch(settings.sequences, step=progress.step, seed=settings.seed)
     learner.set_rates()
     learner.network.train()
     with seeded_globally(fabric, settings.seed, "dropout", progress.step):
@@ -130,6 +134,7 @@ def _score_backward(
             learn_rates=learner.joint,
             times=learner.density if settings.adapt_times else None,
             baseline=learner.baseline,
+            orders=settings.orders,
             rows=rows,
             generator=generator,
         )
@@ -141,7 +146,7 @@ def _score_backward(
 def _parts(learner: Learner) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
     """The rows of a batch that this process takes, in `accumulate` parts, each with whether it is the last."""
     settings, fabric = learner.settings, learner.fabric
-    mine = torch.arange(settings.batch_size, device=fabric.device).chunk(fabric.world_size)[fabric.global_rank]
+    mine = torch.arange(settings.sequences, device=fabric.device).chunk(fabric.world_size)[fabric.global_rank]
     for index, part in enumerate(mine.chunk(settings.accumulate)):
         yield part, index == settings.accumulate - 1
 

@@ -37,6 +37,8 @@ class AnyReport(ABC):
     total_steps: int
     seconds: float
     """Time spent on the run so far, that before an interruption included."""
+    cpu_seconds: float
+    """Processor time of the same."""
     improved: bool = False
     """Whether the model is the best so far (phase `validation`)."""
     sample: Int[Tensor, "b d"] | None = None

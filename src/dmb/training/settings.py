@@ -38,7 +38,10 @@ class TrainingSettings:
     """Steps of each of them."""
 
     batch_size: int = 128
-    """Sequences per step, over all processes and all accumulated parts."""
+    """Sequences per step, over all processes and all accumulated parts; or paths, if there are several `orders`."""
+    orders: int = 1
+    """In how many orders each sequence is shown, by a network that follows orders; a batch then has so many times fewer
+    sequences. To learn the speeds of positions it takes at least 2."""
     accumulate: int = 1
     """Parts that each process's share of a batch is cut into; more need less memory and give the same result."""
     learning_rate: float = 1e-3
@@ -79,6 +82,11 @@ class TrainingSettings:
     """Checkpoints that are kept, besides the best on validation."""
 
     @property
+    def sequences(self) -> int:
+        """Different sequences per step."""
+        return self.batch_size // self.orders
+
+    @property
     def total_steps(self) -> int:
         """Steps of Score-learning in all cycles, if no tolerance ends them before."""
         return self.cycles * self.score_steps
@@ -88,7 +96,7 @@ class TrainingSettings:
             value = getattr(self, field.name)
             _require(not isinstance(value, float) or math.isfinite(value), field.name, "finite", value)
         _require(self.seed >= 0, "seed", "at least 0", self.seed)
-        whole = ("cycles", "score_steps", "chains", "chain_steps", "batch_size", "accumulate", "log_every",
+        whole = ("cycles", "score_steps", "chains", "chain_steps", "batch_size", "orders", "accumulate", "log_every",
                  "evaluate_every", "evaluate_sequences", "keep")  # fmt: skip
         for name in whole:
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
@@ -105,9 +113,8 @@ class TrainingSettings:
             if get_origin(hint) is Literal:
                 choices = get_args(hint)
                 _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
-        _require(
-            self.batch_size % self.accumulate == 0, "batch_size", f"a multiple of {self.accumulate}", self.batch_size
-        )
+        parts = self.orders * self.accumulate
+        _require(self.batch_size % parts == 0, "batch_size", f"a multiple of {parts}", self.batch_size)
 
 
 def settings_from(options: dict[str, object]) -> TrainingSettings:

@@ -54,6 +54,8 @@ class TrainingReport(AnyReport):
     alpha: list[float] | None = None
     """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or what else its process
     learns (phases `matrix` and `validation`)."""
+    log_speeds: list[float] | None = None
+    """The logarithm of each position's speed, if positions have speeds (phase `validation`)."""
 
     @property
     def bits(self) -> float:
@@ -64,8 +66,8 @@ class TrainingReport(AnyReport):
 
     def record(self) -> dict[str, Any]:
         """The report as JSON, without the sample."""
-        names = ("phase", "cycle", "step", "tokens", "seconds", "prior_bits", "score_bits", "tokens_per_second",
-                 "gradient_norm", "learning_rate", "alpha")  # fmt: skip
+        names = ("phase", "cycle", "step", "tokens", "seconds", "cpu_seconds", "prior_bits", "score_bits",
+                 "tokens_per_second", "gradient_norm", "learning_rate", "alpha", "log_speeds")  # fmt: skip
         record = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.validation is not None:
             record |= {
@@ -154,13 +156,18 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
     """A ValueError if this bridge cannot be trained on these data with these settings."""
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
-    share = fabric.world_size * settings.accumulate
+    share = fabric.world_size * settings.accumulate * settings.orders
     if settings.batch_size % share:
         raise ValueError(
-            f"batch_size must be a multiple of processes × accumulate = {share}, got {settings.batch_size}"
+            f"batch_size must be a multiple of processes × orders × accumulate = {share}, got {settings.batch_size}"
         )
     process = bridge.process
     learns = any(parameter.requires_grad for parameter in process.parameters())
+    if bridge.ordered is not None:
+        _refuse_unfit_paths(bridge, settings)
+        return
+    if settings.orders > 1:
+        raise ValueError(f"orders must be 1 for a network that does not follow orders, got {settings.orders}")
     if settings.matrix_objective == "prior":
         if learns and settings.matrix_steps and isinstance(process.schedule, Canonical):
             raise ValueError(
@@ -182,6 +189,29 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
         )
     if skips_bad_steps(fabric):
         raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
+
+
+def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
+    """The same for a bridge by whole paths."""
+    network, process = bridge.ordered, bridge.process
+    assert network is not None
+    clocks = process.clocks if isinstance(process, BridgeProcess) else None
+    learns = any(parameter.requires_grad for parameter in process.parameters())
+    if settings.matrix_objective == "prior":
+        if learns and clocks is not None and clocks.speed_weights is not None:
+            raise ValueError(
+                "J_Q teaches the speeds of positions nothing: learn them on the bound (matrix_objective=joint, "
+                "orders=2), or keep them (process.requires_grad_(False))"
+            )
+        return
+    if not learns or (clocks is not None and clocks.rows == 1):
+        raise ValueError("matrix_objective must be prior: all positions share one speed, there is no order to learn")
+    if network.order is not None:
+        raise ValueError(f"matrix_objective must be prior: a {type(network).__name__} knows one order only")
+    if settings.orders < 2:
+        raise ValueError(
+            f"orders must be at least 2 to learn an order, by comparing two of one sequence, got {settings.orders}"
+        )
 
 
 class _Trainer:
@@ -263,6 +293,7 @@ class _Trainer:
             total_steps=settings.total_steps,
             tokens=progress.step * settings.batch_size * self.data.num_positions,
             seconds=self.loop.seconds(),
+            cpu_seconds=self.loop.cpu_seconds(),
             prior_bits=progress.prior_bits,
             **parts,
         )
@@ -313,7 +344,10 @@ class _Trainer:
             if self.loop.best_folder is not None and fabric.is_global_zero:
                 self.bridge.write(self.loop.best_folder)
         progress.evaluated_step = progress.step
-        return self._report("validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha())
+        return self._report(
+            "validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha(),
+            log_speeds=self._log_speeds(),
+        )  # fmt: skip
 
     def _alpha(self) -> list[float] | None:
         alpha = self.learner.process.learned()
@@ -321,3 +355,8 @@ class _Trainer:
             return None
         alpha = alpha.detach()
         return (alpha.sum(0) / (alpha > 0).sum(0).clamp(min=1)).tolist()
+
+    def _log_speeds(self) -> list[float] | None:
+        process = self.learner.process
+        speeds = process.clocks.log_speeds if isinstance(process, BridgeProcess) else None
+        return None if speeds is None or len(speeds) > MOST_RATES_LOGGED else speeds.tolist()

@@ -41,8 +41,10 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
 
     little, much = mixing(0.03), mixing(0.3)
     rows = [
-        Row("sedd-uniform", "uniform noise, score head (SEDD)", (*once, "process=uniform", "head=score")),
-        Row("sedd-absorb", "mask, score head (SEDD)", (*masked[:-1], "head=score")),
+        Row("sedd-uniform", "uniform noise, score head, even times (SEDD)",
+            (*once, "process=uniform", "head=score", "adapt_times=false")),
+        Row("sedd-absorb", "mask, score head, even times (SEDD)", (*masked[:-1], "head=score", "adapt_times=false")),
+        Row("mean-uniform", "uniform noise, mean head", (*once, "process=uniform", "head=mean")),
         Row("mdlm", "mask, mean head (MDLM, MD4)", masked),
         Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)",
             (*joint, "process=tokenwise")),
@@ -65,6 +67,11 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
         Row("learned-nested", "bridge, gathering in stages, learned on the bound", (*joint, "init=nested")),
         Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
             (*joint, "order=descending", "mask=true", little)),
+        Row("paths", "mask, whole paths, any order", (*masked, "network=ordered")),
+        Row("paths-learned", "mask, whole paths, order learned on the bound",
+            (*masked, "network=ordered", "speeds=true", "matrix_objective=joint", "orders=2",
+             "matrix_learning_rate=0.03")),
+        Row("autoregressive", "from left to right, by a causal network", (*masked, "network=causal")),
     ]  # fmt: skip
     ordinal = isinstance(data.codec, Grid | Picture)
     if not isinstance(data.codec, Columns):  # whose columns have values of their own each

@@ -13,11 +13,12 @@ from dmb.app.loading import load
 from dmb.bridge import Bridge
 from dmb.clocks import Steady, Varying
 from dmb.data import Codec, DataSet
+from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
-from dmb.networks import MLP, Network, Transformer
+from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
-from dmb.seeding import seed_of
+from dmb.seeding import seed_of, seeded
 from dmb.training import AnyReport, Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
 
 R = TypeVar("R", bound="AnyRecipe")
@@ -78,10 +79,15 @@ class ProcessChoice:
     them than there are states is left out."""
     ratio: float = 5.0
     """How much faster every level of a tree is than the one above it."""
+    speeds: bool = False
+    """A speed for each position of a bridge: which of them are destroyed first, and written last. Along texts and
+    images speeds are smooth; columns of a table have one each."""
+    tilt: float = 0.1
+    """How unequal speeds are at first: the standard deviation of what they are made of, drawn by the seed."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
 
-    def build(self, data: DataSet) -> ForwardProcess:
-        """The process for `data`."""
+    def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
+        """The process for `data`; whatever is random about it comes from `generator`."""
         marginals = data.marginals()
         schedules: dict[str, type[Schedule]] = {
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
@@ -101,7 +107,7 @@ class ProcessChoice:
                 marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
                 schedule=schedule,
             )  # fmt: skip
-        return BridgeProcess.from_marginals(
+        process = BridgeProcess.from_marginals(
             marginals,
             order=None if self.init in ("match", "nested") else self.order,
             init=self.init,
@@ -112,7 +118,12 @@ class ProcessChoice:
             state_counts=data.state_counts,
             schedule=schedule,
             clocks=Varying if self.process == "varying" else Steady,
+            speeds=self.speeds and (axes_of(data) or True),
         )
+        weights = process.clocks.speed_weights
+        if weights is not None:
+            torch.nn.init.normal_(weights, std=self.tilt, generator=generator)
+        return process
 
     def _tree(self, data: DataSet) -> Tree:
         if self.grouping == "value":
@@ -126,11 +137,24 @@ class ProcessChoice:
         return grouping.by_cooccurrence(data.train.bigrams(), [size for size in clusters if size < data.num_states])
 
 
+def axes_of(data: DataSet) -> tuple[int, ...] | None:
+    """The axes along which positions lie: one for text, more for images; None for columns, which have no places."""
+    codec = data.codec
+    if isinstance(codec, Columns):
+        return None
+    if isinstance(codec, Grid | Picture):
+        return tuple(codec.shape)
+    if isinstance(codec, ImageCodec):
+        return (data.num_positions // codec.across, codec.across)
+    return (data.num_positions,)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetworkChoice:
     """The network that reverses it."""
 
-    network: Literal["mlp", "transformer"] = "transformer"
+    network: Literal["mlp", "transformer", "ordered", "causal"] = "transformer"
+    """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `mask=true floor=0`."""
     blocks: int = 4
     width: int = 96
     heads: int = 4
@@ -159,7 +183,8 @@ class NetworkChoice:
         }  # fmt: skip
         if self.network == "mlp":
             return MLP.for_process(process, **options)
-        return Transformer.for_process(process, heads=self.heads, placed=self.placed, **options)
+        kind = {"transformer": Transformer, "ordered": OrderedTransformer, "causal": CausalTransformer}[self.network]
+        return kind.for_process(process, heads=self.heads, placed=self.placed, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +255,7 @@ class Recipe(AnyRecipe):
     training: TrainingSettings
 
     def build(self, data: DataSet) -> Bridge:
-        process = self.process.build(data)
+        process = self.process.build(data, seeded(self.training.seed, "process"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
             return Bridge(process, self.network.build(process, data.num_classes), self.head)

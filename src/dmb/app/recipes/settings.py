@@ -69,7 +69,7 @@ def text8() -> Recipe:
 
 
 def text8_paper() -> Recipe:
-    """The paper's setting for Text8: SEDD's 12×768 network, length 256, batches of 512, the score head.
+    """The paper's setting for Text8: SEDD's 12×768 network, length 256, batches of 512, unscaled scores.
 
     The paper says when weight decay ends (step 7,900,000; its code, 800,000) but not how long a cycle is; ten cycles
     of 100,000 steps are ours, and the code's threshold is used.
@@ -79,7 +79,7 @@ def text8_paper() -> Recipe:
         data=DataChoice(source="text8", length=256),
         process=ProcessChoice(order="descending", floor=0.0, tied=True),
         network=NetworkChoice(blocks=12, width=768, heads=12, conditioning=128, dropout=0.1),
-        head="score",
+        head="unscaled_score",
         training=TrainingSettings(
             cycles=10, score_steps=100_000, matrix_steps=100, batch_size=512, learning_rate=3e-4,
             matrix_learning_rate=3e-4, warmup=2500, weight_decay=0.01, weight_decay_until=800_000, ema=0.9999,
@@ -133,7 +133,7 @@ def cifar10() -> Recipe:
 
 
 def cifar10_paper() -> Recipe:
-    """The paper's setting for CIFAR-10: SEDD's 12×768 network over a VQ-VAE's codes, batches of 512, the score head.
+    """The paper's setting for CIFAR-10: SEDD's 12×768 network over a VQ-VAE's codes, batches of 512, unscaled scores.
 
     The paper gives the initial rates, batch size and learning rate. It says nothing of the VQ-VAE, nor how long
     training takes: 16×16 codes (`dmb train vqvae --out runs/vqvae --set grid=16 codes=1024 width=256 steps=200000`) and
@@ -144,7 +144,7 @@ def cifar10_paper() -> Recipe:
         data=DataChoice(source=VQ_RUN),
         process=ProcessChoice(order="descending"),
         network=NetworkChoice(blocks=12, width=768, heads=12, placed=True, conditioning=128, dropout=0.1),
-        head="score",
+        head="unscaled_score",
         training=TrainingSettings(
             cycles=10, score_steps=50_000, matrix_steps=100, batch_size=512, learning_rate=3e-4,
             matrix_learning_rate=3e-4, warmup=2500, weight_decay=0.01, ema=0.9999, log_every=100,

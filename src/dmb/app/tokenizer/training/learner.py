@@ -23,6 +23,7 @@ class Progress:
 
     step: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     reports: int = 0
     best_psnr: float | None = None
     best_step: int | None = None

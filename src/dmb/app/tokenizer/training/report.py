@@ -34,7 +34,7 @@ class AutoencoderReport(AnyReport):
     """Codes in use, of validation data."""
 
     def record(self) -> dict[str, Any]:
-        names = ("phase", "step", "images", "seconds", "loss", "reconstruction", "detail", "commitment",
+        names = ("phase", "step", "images", "seconds", "cpu_seconds", "loss", "reconstruction", "detail", "commitment",
                  "images_per_second", "gradient_norm", "learning_rate", "psnr", "perplexity")  # fmt: skip
         record = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return record | ({"improved": self.improved} if self.phase == "validation" else {})

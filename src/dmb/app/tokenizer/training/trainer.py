@@ -136,6 +136,7 @@ class _Trainer:
             total_steps=settings.steps,
             images=progress.step * settings.batch_size,
             seconds=self.loop.seconds(),
+            cpu_seconds=self.loop.cpu_seconds(),
             **parts,
         )
 

@@ -1,0 +1,274 @@
+"""Networks that follow an order: what they say of a position goes by the tokens before it alone (math §9)."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb.networks.base import LabelEmbedding, Network, refuse_label
+from dmb.networks.transformer import Block, rotary_angles, rotate, zeroed
+
+
+@dataclass
+class Memory:
+    """What has been written so far, in the order of writing: one slot per token, some of them empty."""
+
+    tokens: Int[Tensor, "b s"]
+    at: Int[Tensor, "b s"]
+    """The position of each token."""
+    filled: Bool[Tensor, "b s"]
+    label: Int[Tensor, " b"] | None
+    length: int = 0
+    """How many slots have been passed."""
+    kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Keys and values of every block, if the network keeps them."""
+
+    def write(self, tokens: Int[Tensor, "b k"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"]) -> slice:
+        """Fill the next slots, and say which they are."""
+        slots = slice(self.length, self.length + tokens.shape[1])
+        self.tokens[:, slots], self.at[:, slots], self.filled[:, slots] = tokens, at, filled
+        self.length = slots.stop
+        return slots
+
+
+class OrderedNetwork(Network):
+    """A network that reads a sequence in any order, and says what comes next at any position.
+
+    The last state is the mask. Subclasses give `forward`; one that can keep what it has computed of the tokens that
+    stand gives `begin` and `extend` as well.
+    """
+
+    @property
+    def order(self) -> Int[Tensor, " d"] | None:
+        """The one order that it can follow: the positions, first to last; None if it can follow any."""
+        return None
+
+    @abstractmethod
+    def forward(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"] | None = None,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        rank: Int[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        """Outputs at every position, from the tokens of lower rank; those of equal rank do not see each other.
+
+        Args:
+            x_t: tokens.
+            t: not read. There is no time to tell: what stands says how far the path has come.
+            label: class of each row, or -1 for none; only for a network made with `num_classes`.
+            given: not read. What is given has a low rank.
+            rank: when each position is written. Default: what is not masked was written from left to right, and what
+                is masked comes after it (`standing_first`).
+        """
+
+    def standing_first(self, x_t: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        """Ranks by which the tokens that are not masked were written from left to right, and the rest follows."""
+        stands = x_t != self.num_states - 1
+        return torch.where(stands, stands.cumsum(-1) - 1, self.num_positions)
+
+    def begin(self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None) -> Memory:
+        """An empty memory for `batch` sequences of at most `slots` tokens."""
+        device = next(self.parameters()).device
+        empty = torch.zeros(batch, slots, dtype=torch.long, device=device)
+        return Memory(empty, empty.clone(), empty.bool(), label)
+
+    def extend(
+        self,
+        memory: Memory,
+        tokens: Int[Tensor, "b k"],
+        at: Int[Tensor, "b k"],
+        filled: Bool[Tensor, "b k"],
+        ask: Int[Tensor, "b m"],
+    ) -> Float[Tensor, "b m n"]:
+        """Write tokens, one after the other, and say what comes at each of the positions `ask`.
+
+        This one reads everything again each time.
+
+        Args:
+            memory: what stands; the tokens are added to it.
+            tokens: new tokens.
+            at: their positions.
+            filled: which of them there are; rows that have fewer leave slots empty.
+            ask: positions that do not stand yet.
+        """
+        memory.write(tokens, at, filled)
+        slots = memory.length
+        # an empty slot is put into one more position, which is cut off again
+        places = torch.where(memory.filled, memory.at, self.num_positions)[:, :slots]
+        blank = torch.zeros(len(tokens), self.num_positions + 1, dtype=torch.long, device=tokens.device)
+        x = (blank + self.num_states - 1).scatter(1, places, memory.tokens[:, :slots])[:, :-1]
+        rank = (blank + slots).scatter(1, places, torch.arange(slots, device=x.device).expand_as(places))[:, :-1]
+        output = self(x, label=memory.label, rank=rank)
+        return output.gather(1, ask[..., None].expand(-1, -1, output.shape[-1]))
+
+
+class OrderedBlock(Block):
+    """A block whose keys and values are those of the contents alone, and of one learned pair."""
+
+    def __init__(self, width: int, heads: int, conditioning: int, dropout: float):
+        super().__init__(width, heads, conditioning, dropout)
+        self.always = nn.Parameter(torch.zeros(2, width))
+
+    def attend(
+        self,
+        x: Float[Tensor, "b q w"],
+        rotary: Float[Tensor, "2 c 1 q h"],
+        bias: Float[Tensor, "b 1 q s"],
+        contents: int,
+        kept: tuple[Tensor, Tensor, slice] | None,
+    ) -> Float[Tensor, "b q w"]:
+        """All of `x` to the first `contents` of it, and to what was kept."""
+        batch, _, width = x.shape
+        weight = self.qkv.weight
+        query = self.by_head(F.linear(x, weight[:width]))
+        key, value = map(self.by_head, F.linear(x[:, :contents], weight[width:]).chunk(2, dim=-1))
+        key = rotate(key, rotary[..., :contents, :])
+        if kept is not None:
+            keys, values, slots = kept
+            keys[:, :, slots], values[:, :, slots] = key, value
+            key, value = keys[:, :, : slots.stop], values[:, :, : slots.stop]
+        own_key, own_value = self.always.view(2, 1, self.heads, 1, -1).expand(-1, batch, -1, -1, -1)
+        key, value = torch.cat([own_key, key], dim=2), torch.cat([own_value, value], dim=2)
+        mixed = F.scaled_dot_product_attention(rotate(query, rotary), key, value, attn_mask=bias)
+        return self.project(mixed.transpose(1, 2).flatten(2))
+
+
+class OrderedTransformer(OrderedNetwork):
+    """Two streams through one set of weights, so that one pass answers for every position of a path.
+
+    Position `i` has a content, which sees the contents of rank up to its own, and a query, whose token is hidden and
+    which sees the contents of lower rank. The queries are what the outputs are made of. (XLNet, arXiv 1906.08237, has
+    such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In every
+    block there is also one learned key and value that everyone sees: the first query has nothing else to look at.
+
+    Args:
+        num_states: `n`, of the process; the last is the mask.
+        num_positions: `d`.
+        blocks: how many attention blocks.
+        width: size of a position's vector; a multiple of `2 · heads`.
+        heads: attention heads.
+        conditioning: size of the vector that a label is embedded into.
+        dropout: on attention and MLP outputs.
+        num_classes: how many class labels there are; 0 for a model without.
+        label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
+        placed: give every position a vector of its own, as for a `Transformer`.
+
+    >>> import dmb
+    >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
+    >>> network = OrderedTransformer.for_process(process, width=32)
+    >>> x_0, rank = torch.zeros(2, 64, dtype=torch.long), torch.rand(2, 64).argsort(-1)
+    >>> network(x_0, rank=rank).shape
+    torch.Size([2, 64, 28])
+    """
+
+    block: ClassVar[type[Block]] = OrderedBlock
+    rotary: Float[Tensor, "2 d h"]
+
+    def __init__(
+        self,
+        num_states: int,
+        num_positions: int,
+        *,
+        blocks: int = 4,
+        width: int = 96,
+        heads: int = 4,
+        conditioning: int = 64,
+        dropout: float = 0.1,
+        num_classes: int = 0,
+        label_dropout: float = 0.1,
+        placed: bool = False,
+    ):
+        super().__init__()
+        if width % (2 * heads):
+            raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
+        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
+        self._options = {
+            "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
+            "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
+        }  # fmt: skip
+        self.tokens = nn.Embedding(num_states, width)
+        self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
+        self.label = LabelEmbedding(num_classes, conditioning, label_dropout if num_classes else 0.0)
+        self.blocks = nn.ModuleList([self.block(width, heads, conditioning, dropout) for _ in range(blocks)])
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.modulation = zeroed(nn.Linear(conditioning, 2 * width))
+        self.output = zeroed(nn.Linear(width, num_states))
+        self.register_buffer("rotary", rotary_angles(num_positions, width // heads), persistent=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    def config(self) -> dict[str, Any]:
+        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
+
+    def forward(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"] | None = None,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        rank: Int[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        rank = self.standing_first(x_t) if rank is None else rank
+        later, earlier = rank[:, :, None], rank[:, None]
+        seen = torch.cat([earlier <= later, earlier < later], dim=1)
+        at = torch.arange(self.num_positions, device=x_t.device)[None]
+        return self._streams(x_t, at, at, label, seen, [None] * len(self.blocks))
+
+    def begin(self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None) -> Memory:
+        memory = super().begin(batch, slots, label)
+        weight, heads = self.tokens.weight, int(self._options["heads"])
+        shape = (batch, heads, slots, weight.shape[1] // heads)
+        memory.kept = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.blocks]
+        return memory
+
+    def extend(
+        self,
+        memory: Memory,
+        tokens: Int[Tensor, "b k"],
+        at: Int[Tensor, "b k"],
+        filled: Bool[Tensor, "b k"],
+        ask: Int[Tensor, "b m"],
+    ) -> Float[Tensor, "b m n"]:
+        """With the keys and values of what stands kept in `memory`, so that a step costs the new tokens only."""
+        slots = memory.write(tokens, at, filled)
+        slot = torch.arange(memory.length, device=tokens.device)
+        before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
+        seen = torch.cat([before, before.new_ones(ask.shape[1], memory.length)]) & memory.filled[:, None, : slots.stop]
+        return self._streams(tokens, at, ask, memory.label, seen, [(*each, slots) for each in memory.kept])
+
+    def _streams(
+        self,
+        x: Int[Tensor, "b k"],
+        at: Int[Tensor, "c k"],
+        ask: Int[Tensor, "c m"],
+        label: Int[Tensor, " b"] | None,
+        seen: Bool[Tensor, "b q s"],
+        kept: list[Any],
+    ) -> Float[Tensor, "b m n"]:
+        """Contents of the tokens `x` and queries at `ask` through all blocks; `seen` is what each of them sees."""
+        condition = self.condition(label, len(x))
+        contents, queries = self.tokens(x), self.tokens.weight[-1].expand(len(x), ask.shape[1], -1)
+        if self.places is not None:
+            contents, queries = contents + self.places[at], queries + self.places[ask]
+        both = torch.cat([contents, queries], dim=1)
+        turned = self.rotary[:, torch.cat([at, ask], dim=1)][:, :, None]
+        bias = torch.where(F.pad(seen, (1, 0), value=True), both.new_zeros(()), -torch.inf)[:, None]
+        for block, slots in zip(self.blocks, kept, strict=True):
+            both = block(both, condition, turned, bias, x.shape[1], slots)
+        return self.last(both[:, x.shape[1] :], condition)
+
+    def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:
+        """What all layers are told: the class, or that there is none."""
+        if not self.num_classes:
+            refuse_label(label)
+        return F.silu(self.label(label, batch))
+
+    def last(self, x: Float[Tensor, "b m w"], condition: Float[Tensor, "b c"]) -> Float[Tensor, "b m n"]:
+        """What comes out of the last block as one number per state."""
+        shift, scale = self.modulation(condition)[:, None].chunk(2, dim=-1)
+        return self.output(self.norm(x) * (1 + scale) + shift)

@@ -1,0 +1,184 @@
+r"""Whole paths: every term of the bound in one pass, for processes whose positions jump once, to a mask (math §9).
+
+Position `i` is masked at a time `τ_i ~ Exp(v_i)`, whatever its token. The way back then has known hazards, which
+cancel, and what a path costs is the likelihood in the order of destruction, reversed:
+
+`Σ_i -log π_i(x_0^i | tokens with τ_j > τ_i)`.
+
+`J_score` is its mean over orders. A path runs on until everything is masked, so there is no prior to pay for.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from dmb import numerics
+from dmb.losses import Bound
+
+if TYPE_CHECKING:  # which imports this module
+    import dmb.bridge
+
+
+def draw_ranks(
+    log_speeds: Float[Tensor, " d"],
+    batch: int,
+    *,
+    given: Bool[Tensor, "b d"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "b d"]:
+    """When each position is written: rank 0 comes first, and was masked last. What is given comes before all else.
+
+    >>> draw_ranks(torch.tensor([400.0, 0.0, -400.0]), 2)  # the slowest to be masked is the first to be written
+    tensor([[2, 1, 0],
+            [2, 1, 0]])
+    """
+    shape = (batch, len(log_speeds))
+    waiting = numerics.exponential(shape, generator=generator, device=log_speeds.device)
+    log_time = waiting.log() - log_speeds.detach()  # as logarithms: speeds span hundreds of units of theirs
+    if given is not None:
+        log_time = torch.where(given, log_time + 2 * (log_time.max() - log_time.min()) + 1, log_time)
+    return log_time.argsort(dim=-1, descending=True).argsort(dim=-1)
+
+
+def ranks_for(
+    model: "dmb.bridge.Bridge",
+    count: int,
+    *,
+    given: Bool[Tensor, "b d"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "b d"]:
+    """Ranks of `count` paths of a bridge; if its network knows one order only, that one."""
+    log_speeds, network = model.process.log_speeds, model.ordered
+    assert log_speeds is not None
+    assert network is not None
+    if network.order is not None:
+        return network.order.argsort().expand(count, -1)
+    return draw_ranks(log_speeds, count, given=given, generator=generator)
+
+
+def log_prob_of_ranks(
+    log_speeds: Float[Tensor, " d"], rank: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
+) -> Float[Tensor, " b"]:
+    r"""`log` of the chance of an order, Plackett and Luce's: `Σ_r log v_r - log Σ_{s ≤ r} v_s`.
+
+    The last to be written was the first to be masked, out of all; the one before it out of all others; and so on.
+
+    >>> log_prob_of_ranks(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one of six
+    tensor([0.1667])
+    """
+    in_turn = rank.argsort(dim=-1)
+    speeds = log_speeds.expand_as(rank).gather(-1, in_turn)
+    if given is None:
+        return (speeds - speeds.logcumsumexp(-1)).sum(-1)
+    drawn = ~given.gather(-1, in_turn)
+    log_total = torch.where(drawn, speeds, -torch.inf).logcumsumexp(-1)
+    return torch.where(drawn, speeds - torch.where(drawn, log_total, 0.0), 0.0).sum(-1)
+
+
+def path_costs(
+    model: "dmb.bridge.Bridge",
+    x_0: Int[Tensor, "b d"],
+    rank: Int[Tensor, "b d"],
+    label: Int[Tensor, " b"] | None = None,
+) -> Float[Tensor, "b d"]:
+    """`-log π_i(x_0^i | tokens of lower rank)` at each position, in nats: one pass of the network."""
+    output = model.network(x_0, rank=rank, **({} if label is None else {"label": label}))
+    logits = torch.where(model.process.data_states, output.to(model.process.dtype), -torch.inf)
+    return F.cross_entropy(logits.flatten(0, 1), x_0.flatten(), reduction="none").view_as(x_0)
+
+
+def path_loss(
+    model: "dmb.bridge.Bridge",
+    x_0: Int[Tensor, "b d"],
+    *,
+    label: Int[Tensor, " b"] | None = None,
+    given: Bool[Tensor, "b d"] | None = None,
+    orders: int = 1,
+    learn_rates: bool = False,
+    rows: Int[Tensor, " k"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, " k"]:
+    r"""What a path of each sequence costs, in nats, and on average over orders `J_score`: an unbiased estimate.
+
+    The speeds decide which orders are drawn: `∇ E[f] = E[f ∇ log p(order)]`. Of `f` whatever the other orders of the
+    same sequence cost on average can be taken away; that leaves the mean as it is, and most of the noise out.
+
+    Args:
+        model: the model to train, whose network follows orders.
+        x_0: data.
+        label: classes, for a network that takes them.
+        given: positions that come first in every order, and cost nothing: training for infilling.
+        orders: how many orders each sequence is shown in.
+        learn_rates: let the gradient reach the speeds of positions as well; needs two orders or more.
+        rows: compute the loss of these rows only. Orders are drawn for all, so that they do not depend on how a batch
+            is divided.
+        generator: source of all randomness but dropout's.
+    """
+    if orders < 1:
+        raise ValueError(f"orders must be at least 1, got {orders}")
+    if learn_rates and orders < 2:
+        raise ValueError(
+            f"speeds are learned by comparing orders of one sequence: orders must be at least 2, got {orders}"
+        )
+    every = None if given is None else given.repeat(orders, 1)
+    rank = ranks_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
+    if rows is not None:
+        x_0, rank = x_0[rows], rank[:, rows]
+        label, given = (None if each is None else each[rows] for each in (label, given))
+    flat, known = rank.flatten(0, 1), None if given is None else given.repeat(orders, 1)
+    cost = path_costs(model, x_0.repeat(orders, 1), flat, None if label is None else label.repeat(orders))
+    if known is not None:
+        cost = torch.where(known, 0.0, cost)
+    total = cost.sum(-1).unflatten(0, (orders, len(x_0)))
+    if learn_rates:
+        others = (total.sum(0) - total) / (orders - 1)
+        log_speeds = model.process.log_speeds
+        assert log_speeds is not None
+        log_prob = log_prob_of_ranks(log_speeds, flat, known).view_as(total)
+        total = total + (total - others).detach() * (log_prob - log_prob.detach())
+    return total.mean(0)
+
+
+@torch.no_grad()
+def path_bound(
+    model: "dmb.bridge.Bridge",
+    x_0: Int[Tensor, "N d"],
+    *,
+    label: Int[Tensor, " N"] | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    generator: torch.Generator | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Bound:
+    """The bound on every row of `x_0` by whole paths: unbiased, and with no time to draw.
+
+    Args:
+        model: put it in evaluation mode first, unless dropout is meant.
+        x_0: data.
+        label: classes, for a network that takes them.
+        samples: orders of each sequence, one network call each. For one figure over many sequences 1 is best.
+        batch_size: sequences per network call.
+        generator: source of all randomness.
+        progress: called after every batch with the number of sequences it held.
+    """
+    if samples < 1 or batch_size < 1 or len(x_0) == 0:
+        raise ValueError(
+            f"bound needs ≥ 1 sequence, sample and row per batch, got {len(x_0)}, {samples} and {batch_size}"
+        )
+    x_0 = model.process.data("x_0", x_0).to(model.device)
+    score = torch.zeros(len(x_0), dtype=torch.float64, device=x_0.device)
+    for _ in range(samples):
+        for rows in torch.arange(len(x_0), device=x_0.device).split(batch_size):
+            rank = ranks_for(model, len(rows), generator=generator)
+            cost = path_costs(model, x_0[rows], rank, None if label is None else label[rows])
+            if cost.isnan().any():
+                raise ValueError("the network gives nan: the bound is not a number")
+            score[rows] += cost.double().sum(-1) / samples
+            if progress is not None:
+                progress(len(rows))
+    variance = score.var().item() if len(x_0) > 1 else float("nan")
+    return Bound(score, torch.zeros_like(score), model.num_positions, variance)

@@ -1,0 +1,38 @@
+"""Speeds of positions that are smooth in the position: a ramp and low waves along every axis."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+WAVES = 4
+"""Cosines per axis."""
+
+SLOPE = 1 / 16
+"""Of the ramp, per position: how far one step of learning turns an order does not depend on the length."""
+
+
+def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
+    r"""Functions of the position, each with mean 0: on every axis of a grid a ramp, and `cos(π k (i + 1/2) / m)`.
+
+    A sequence is a grid of one axis. Positions are in row-major order. An axis of length `m` has at most `m - 1`
+    functions, the ramp first.
+
+    >>> waves((3,))
+    tensor([[-0.0625,  0.8660],
+            [ 0.0000,  0.0000],
+            [ 0.0625, -0.8660]])
+    >>> waves((8, 8)).shape
+    torch.Size([64, 10])
+    """
+    if not shape or min(shape) < 1:
+        raise ValueError(f"shape must be the lengths of one axis or more, got {shape}")
+    columns = []
+    for axis, length in enumerate(shape):
+        place = torch.arange(length, dtype=torch.float64)
+        along = [SLOPE * (place - place.mean())]
+        along += [torch.cos(torch.pi * k * (place + 0.5) / length) for k in range(1, count + 1)]
+        for values in along[: length - 1]:
+            spread = [1] * len(shape)
+            spread[axis] = length
+            columns.append(values.view(spread).expand(shape).flatten())
+    return torch.stack(columns, dim=-1).float() if columns else torch.zeros(1, 0)
