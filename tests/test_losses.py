@@ -95,6 +95,53 @@ def test_the_standard_error_is_the_spread_of_repeated_bounds(devices, samples):
     assert claimed == pytest.approx(spread, rel=0.3)
 
 
+class MadeUp(dmb.Bridge):
+    """Costs that are drawn from a normal distribution, on top of what each token costs and of a slope in time."""
+
+    spread, slope = 3.0, 0.0
+
+    def integrand(self, x_t, x_0, t, label=None, given=None):
+        noise = torch.randn(x_0.shape, generator=self.generator, dtype=torch.float64)
+        return self.spread * noise + x_0 + self.slope * t.t[:, None]
+
+
+@pytest.mark.parametrize(("samples", "slope"), [(1, 0.0), (1, 20.0), (4, 0.0)])
+def test_the_standard_error_of_made_up_costs_is_the_one_they_were_made_with(samples, slope):
+    """To 2 %. With one sample per sequence, strata take a slope in time out of the variance."""
+    count, p = 40_000, torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]], dtype=torch.float64)
+    process = dmb.BridgeProcess.from_marginals(p)
+    bridge = MadeUp(process, dmb.MLP(3, 2, width=4, blocks=1))
+    bridge.generator, bridge.slope = torch.Generator().manual_seed(1), slope
+    generator = torch.Generator().manual_seed(0)
+    x_0 = torch.multinomial(p, count, replacement=True, generator=generator).T.contiguous()
+    bound = bridge.bound(
+        x_0, samples=samples, batch_size=4000, split=False, importance=False, control=False, generator=generator
+    )
+    prior = process.prior_kl_table(process.p_T).detach()
+    of_each_token = prior + torch.arange(3)
+    of_tokens = (p * of_each_token.square()).sum() - (p * of_each_token).sum(-1).square().sum()
+    expected = math.sqrt((2 * 3.0**2 / samples + of_tokens) / count) / 2 / math.log(2)
+    assert bound.stderr == pytest.approx(expected, rel=0.02)
+    mean = ((p * of_each_token).sum() + slope).item() / 2 / math.log(2)
+    assert bound.bits_per_token == pytest.approx(mean, abs=4 * expected)
+
+
+def test_a_cost_that_is_the_same_at_all_times_is_estimated_exactly_while_all_times_weigh_the_same():
+    process = dmb.UniformProcess(2, 3).double()
+    bridge = MadeUp(process, dmb.MLP(3, 2, width=4, blocks=1))
+    bridge.generator, bridge.spread = None, 0.0
+    x_0 = theory.all_sequences(3, 2)
+    bound = bridge.bound(x_0, split=False, control=False)
+    torch.testing.assert_close(bound.score, x_0.sum(-1).double(), rtol=1e-12, atol=0)
+    for times in (None, TimeDensity()):
+        torch.testing.assert_close(bridge.loss(x_0, times=times), x_0.sum(-1).double(), rtol=1e-12, atol=0)
+
+
+def test_the_standard_error_is_the_root_of_the_variance_over_the_number_of_sequences_in_bits_per_token():
+    bound = losses.Bound(torch.zeros(50), torch.zeros(50), num_positions=3, variance=8.0)
+    assert bound.stderr == pytest.approx(0.4 / 3 / 0.6931471805599453, rel=1e-12)
+
+
 def test_the_reduced_estimator_has_less_variance_than_the_plain_one():
     mu = toys.distribution(2, 2, 2, 2, seed=3)
     bridge = toys.model("bridge", mu)
@@ -146,6 +193,62 @@ def test_the_control_variates_have_mean_zero_and_explain_what_they_can(name):
     control.update(features, t, value, torch.ones_like(t))
     residual = value - control.predict(features)
     assert residual.var() < 1e-6 * value.var()
+
+
+def test_a_batch_is_corrected_by_what_the_batches_before_it_taught_and_by_nothing_else(monkeypatch):
+    """The fit is done anew by numpy. The same seed draws the same with and without control, as nothing adapts."""
+    bridge = toys.model("bridge", toys.distribution(2, 2, 2, 2, 2, 2, seed=3))
+    x_0 = theory.all_sequences(2, 6)  # each sequence once, so that it tells its row
+    options = {"batch_size": 16, "importance": False}
+    plain = bridge.bound(x_0, control=False, generator=torch.Generator().manual_seed(0), **options).score
+    batches = []
+
+    class Recorded(MoveControl):
+        def features(self, x_0, x_t, clock):
+            found = super().features(x_0, x_t, clock)
+            batches.append({"x_0": x_0, "features": found.numpy()})
+            return found
+
+        def update(self, features, t, value, weight):
+            super().update(features, t, value, weight)
+            batches[-1].update(t=t.numpy(), value=value.numpy(), weight=weight.numpy())
+
+    monkeypatch.setattr(losses, "MoveControl", Recorded)
+    corrected = bridge.bound(x_0, generator=torch.Generator().manual_seed(0), **options).score
+    subtracted = (plain - corrected).numpy()
+    design, target = np.zeros((0, 5)), np.zeros(0)
+    assert len(batches) == 4
+    for number, batch in enumerate(batches):
+        rows = (batch["x_0"] * 2 ** torch.arange(5, -1, -1)).sum(-1).numpy()
+        coefficients = np.linalg.lstsq(design, target, rcond=None)[0] if number else np.zeros(5)
+        expected = batch["weight"] * (batch["features"] @ coefficients[:3])
+        np.testing.assert_allclose(subtracted[rows], expected, rtol=1e-6, atol=1e-9)
+        assert (np.abs(expected).max() > 0.1) == (number > 0)
+        # what it learns from is what the batch cost before it was corrected
+        np.testing.assert_allclose(batch["weight"] * batch["value"], plain[rows], rtol=1e-12)
+        more = np.column_stack([batch["features"], np.ones(16), batch["t"]])
+        design = np.concatenate([design, batch["weight"][:, None] * more])
+        target = np.concatenate([target, batch["weight"] * batch["value"]])
+
+
+@pytest.mark.parametrize("central", [False, True])
+def test_the_weight_of_a_time_is_how_far_apart_the_times_are_drawn_there(central):
+    """`weight = dt / du`, so that `∫ weight(u) f(t(u)) du = ∫ f(t) dt` for any `f`, to the last digits."""
+    density = TimeDensity(central=central)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        u = 1 - torch.rand(500, generator=generator, dtype=torch.float64)
+        t, _ = density.at(u)
+        density.observe(t, torch.randn(500, generator=generator, dtype=torch.float64) / (t + 0.01))
+        density.learn()
+    u = torch.linspace(0, 1, 40_001, dtype=torch.float64)
+    t, weight = density.at(u)
+    assert t[0] < 1e-300
+    assert t[-1] == 1
+    same_bin = weight[1:] == weight[:-1]
+    assert (~same_bin).sum() <= 11  # 12 bins, of which neighbours may weigh the same
+    torch.testing.assert_close(t.diff()[same_bin], (weight[1:] / 40_000)[same_bin], rtol=1e-9, atol=0)
+    assert weight.max() > 1.5 * weight.min()
 
 
 def test_times_are_drawn_from_the_density_that_their_weights_claim():
