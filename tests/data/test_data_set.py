@@ -65,10 +65,14 @@ def test_marginals_are_a_distribution_the_process_accepts(num_states):
     assert dmb.BridgeProcess.from_marginals(data.marginals()).num_states == num_states
 
 
-def test_a_process_accepts_columns_with_different_numbers_of_states():
+def test_a_process_of_columns_stays_within_the_states_of_each():
     data = table_data([2, 5, 3])
-    process = dmb.BridgeProcess.from_marginals(data.marginals(), state_counts=data.state_counts)
-    process.sample(data.test[:], 0.5)
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), state_counts=data.state_counts, init="uniform")
+    x_0 = data.test[:].repeat(500, 1)
+    x_t = process.sample(x_0, 0.5, generator=torch.Generator().manual_seed(0))
+    assert [x_t[:, column].unique().tolist() for column in range(3)] == [[0, 1], [0, 1, 2, 3, 4], [0, 1, 2]]
+    with pytest.raises(ValueError, match=r"x_0 .*got 2 at row 0, position 0"):
+        process.sample(torch.tensor([[2, 0, 0]]), 0.5)
 
 
 def test_unigram_bits_are_the_cross_entropy_by_hand():
