@@ -27,7 +27,10 @@ def planned(tmp_path):
 
 @pytest.fixture
 def made_up(planned):
-    """Write the run folder of a job with figures of one's choice; validation bounds come at steps 5 and 10."""
+    """Write the run folder of a job with figures of one's choice; validation bounds come at steps 5 and 10.
+
+    `cpu_minutes` has the time of each bound, or None for a record of an older version (default: 1, 2, …).
+    """
     data = planned().data
 
     def make(
@@ -41,6 +44,7 @@ def made_up(planned):
         prior=0.002,
         speeds=(1e3,),
         minutes=1.0,
+        cpu_minutes=None,
         seed=0,
     ):
         run = Run.create(job.path, job.recipe, data)
@@ -49,6 +53,10 @@ def made_up(planned):
         for index, bound in enumerate(validation):
             best = bound == min(validation[: index + 1])
             records.append({"phase": "validation", "step": 5 * (index + 1), "bits": bound, "improved": best})
+        for record in records:
+            index = record["step"] // 5 - 1
+            time = index + 1 if cpu_minutes is None else cpu_minutes[index]
+            record |= {} if time is None else {"cpu_seconds": 60.0 * time}
         records = [{"cycle": 0, "tokens": TOKENS * record["step"], "seconds": 60 * minutes, "prior_bits": prior} | record
                    for record in records]  # fmt: skip
         (job.path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

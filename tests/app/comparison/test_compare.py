@@ -66,6 +66,9 @@ def test_two_rows_through_real_processes(tmp_path, capsys, instead):
         [result] = row["runs"]
         stored = json.loads((out / row["name"] / "seed-0/evaluation.json").read_text())["test"]
         assert (result["bits"], stored["sequences"]) == (stored["bits"], 32)
+        last = json.loads((out / row["name"] / "seed-0/metrics.jsonl").read_text().splitlines()[-1])
+        assert 60 * result["cpu_minutes"] == pytest.approx(last["cpu_seconds"])
+        assert result["curve"][-1]["cpu_seconds"] == last["cpu_seconds"] > 0
         assert f"| {row['name']} | {row['title']} | {stored['bits']:.4f} ± {stored['stderr']:.4f} |" in first.out
     assert (out / "table.md").read_text().startswith(first.out)
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -113,7 +116,7 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
     ("arguments", "message"),
     [
         ("compare letters", "no recipe called 'letters'"),
-        ("compare digits --rows mdlm magic", "no row called 'magic': there are sedd-uniform, sedd-absorb, mdlm"),
+        ("compare digits --rows mdlm magic", "no row called 'magic': there are sedd-uniform, sedd-absorb, "),
         ("compare digits --set floor=0.1", "process.floor cannot be shared: the row sedd-absorb has a value of its own"),
         ("compare digits --rows mdlm --set training.cycles=1", "training.cycles cannot be shared: the row mdlm has"),
         ("compare digits --set seed=3", "seed cannot be shared: --seeds says how many"),

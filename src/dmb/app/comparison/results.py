@@ -3,9 +3,11 @@
 import math
 import statistics
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from safetensors import safe_open
 
 from dmb.app.comparison.jobs import Job
@@ -13,6 +15,17 @@ from dmb.app.comparison.plan import Plan
 from dmb.app.comparison.rows import Row
 from dmb.app.runs import Run
 from dmb.pretrained import WEIGHTS
+
+
+class Validation(NamedTuple):
+    """One evaluation on validation data in the course of training."""
+
+    tokens: int
+    """Seen in Score-learning by then."""
+    cpu_seconds: float
+    """Processor time of the run by then, this evaluation included; nan if unknown."""
+    bits: float
+    """The bound, bits per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +44,30 @@ class RunResult:
     """The step of that model."""
     minutes: float
     """Of training."""
+    cpu_minutes: float
+    """Processor time of training; nan if the run, or a part of it, was made by a version that did not record it."""
     tokens: int
     """Seen in Score-learning."""
     tokens_per_second: float
     """Median of the reports."""
     parameters: int
     """Of the network."""
-    curve: tuple[tuple[int, float], ...]
-    """The bound on validation data after so many tokens."""
+    curve: tuple[Validation, ...]
+    """All evaluations on validation data, in order."""
+
+    def validation_bits_after(self, cpu_minutes: float) -> float:
+        """The best bound on validation data that the run had reached after so much processor time.
+
+        Between two evaluations it is linear in time. Such a curve is usually convex, so this is rather too high than
+        too low: a run that goes on for longer gains nothing by it. After the last evaluation it is the best of all;
+        before the first, or if times are unknown, nan.
+        """
+        known = [point for point in self.curve if math.isfinite(point.cpu_seconds) and math.isfinite(point.bits)]
+        if not known:
+            return math.nan
+        times = [point.cpu_seconds for point in known]
+        best = list(accumulate((point.bits for point in known), min))
+        return float(np.interp(60 * cpu_minutes, times, best, left=math.nan))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +117,23 @@ class Results:
         """How many per cent more bits than the best row it needs."""
         return 100 * (row.bits / self.rows[0].bits - 1)
 
+    @property
+    def least_cpu_minutes(self) -> float:
+        """Processor time per run (mean over seeds) of the row that used least; nan if that of no row is known."""
+        means = [row.mean("cpu_minutes") for row in self.rows]
+        return min((minutes for minutes in means if math.isfinite(minutes)), default=math.nan)
+
+    def validation_bits_at_equal_cpu_time(self, row: RowResult) -> float:
+        """The bound on validation data that `row` had reached after `least_cpu_minutes`, mean over seeds."""
+        minutes = self.least_cpu_minutes
+        return statistics.fmean(run.validation_bits_after(minutes) for run in row.runs) if row.runs else math.nan
+
     def to_json(self) -> dict[str, Any]:
         """Every figure."""
         return {
             "comparison": self.plan.to_json(),
             "unigram_bits": self.unigram_bits,
+            "least_cpu_minutes": self.least_cpu_minutes,
             "rows": [
                 {
                     **asdict(row.row),
@@ -101,7 +142,8 @@ class Results:
                     "deviation": row.deviation,
                     "relative": self.relative(row),
                     **{name: row.mean(name) for name in MEANS},
-                    "runs": [asdict(run) for run in row.runs],
+                    "validation_bits_at_equal_cpu_time": self.validation_bits_at_equal_cpu_time(row),
+                    "runs": [asdict(run) | {"curve": [point._asdict() for point in run.curve]} for run in row.runs],
                     "failures": row.failures,
                 }
                 for row in self.rows
@@ -109,7 +151,8 @@ class Results:
         }
 
 
-MEANS = ("score_bits", "prior_bits", "validation_bits", "minutes", "tokens", "tokens_per_second", "parameters")
+MEANS = ("score_bits", "prior_bits", "validation_bits", "minutes", "cpu_minutes", "tokens", "tokens_per_second",
+         "parameters")  # fmt: skip
 
 
 def results(plan: Plan, failures: dict[Path, str]) -> Results:
@@ -135,6 +178,7 @@ def results(plan: Plan, failures: dict[Path, str]) -> Results:
 def _run(job: Job) -> RunResult:
     run = Run.open(job.path)
     metrics, test, best = run.metrics(), run.evaluations()["test"], run.best()
+    cpu_seconds = _cpu_seconds(metrics)
     speeds = [record["tokens_per_second"] for record in metrics if record.get("tokens_per_second")]
     return RunResult(
         seed=job.seed,
@@ -142,13 +186,25 @@ def _run(job: Job) -> RunResult:
         validation_bits=_number(best["bits"]),
         step=best["step"],
         minutes=metrics[-1]["seconds"] / 60,
+        cpu_minutes=cpu_seconds[-1] / 60,
         tokens=metrics[-1]["tokens"],
         tokens_per_second=statistics.median(speeds) if speeds else math.nan,
         parameters=_parameters(job.path / WEIGHTS),
         curve=tuple(
-            (record["tokens"], _number(record["bits"])) for record in metrics if record["phase"] == "validation"
+            Validation(record["tokens"], seconds, _number(record["bits"]))
+            for record, seconds in zip(metrics, cpu_seconds, strict=True)
+            if record["phase"] == "validation"
         ),
     )
+
+
+def _cpu_seconds(metrics: list[dict[str, Any]]) -> list[float]:
+    """The processor time of the run at each record; all nan if one lacks it.
+
+    A run that an older version began and this one resumed counts only since then: its times are no use, either.
+    """
+    seconds = [_number(record.get("cpu_seconds")) for record in metrics]
+    return seconds if all(map(math.isfinite, seconds)) else [math.nan] * len(seconds)
 
 
 def _number(value: float | None) -> float:

@@ -6,7 +6,7 @@ from dmb.app.comparison.results import Results, RowResult
 from dmb.version import __version__
 
 HEADER = ("row", "what", "test bits per token", "s.d. over seeds", "above the best", "prior part", "runs",
-          "minutes per run", "tokens/s")  # fmt: skip
+          "CPU minutes per run", "validation bits at equal CPU time")  # fmt: skip
 
 
 def table(results: Results) -> str:
@@ -33,7 +33,7 @@ def page(results: Results) -> str:
         f"sequences, with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean "
         "over seeds ± the mean of the runs' standard errors over sequences, which are the same for all. "
         "How much seeds differ is the standard deviation beside it. "
-        f"Marginals alone: {data.unigram_bits(data.test):.4f} bits."
+        f"Marginals alone: {data.unigram_bits(data.test):.4f} bits.\n\n{_cpu_note(results)}"
     )
     return f"{table(results)}\n{notes}\n\nMade with dmb {__version__} by\n\n```sh\n{plan.command()}\n```\n"
 
@@ -51,9 +51,24 @@ def _line(results: Results, row: RowResult) -> tuple[str, ...]:
         _shown(results.relative(row), ".2f", " %"),
         _shown(row.mean("prior_bits"), ".5f"),
         runs,
-        _shown(row.mean("minutes"), ".1f"),
-        _shown(row.mean("tokens_per_second"), ",.0f"),
+        _shown(row.mean("cpu_minutes"), ".1f"),
+        _shown(results.validation_bits_at_equal_cpu_time(row), ".4f"),
     )
+
+
+def _cpu_note(results: Results) -> str:
+    """What the two columns of processor time mean."""
+    if math.isnan(results.least_cpu_minutes):
+        return "CPU time: not recorded by any row so far."
+    note = (
+        "CPU minutes: processor time of training, including evaluations on validation data. Validation bits at equal "
+        "CPU time: the best bound on validation data that a run had reached after "
+        f"{results.least_cpu_minutes:.1f} CPU minutes, the mean of the row that used least; interpolated linearly in "
+        "time between two evaluations, then averaged over seeds. A dash: not evaluated by then, or times not recorded."
+    )
+    if results.plan.recipe.training.decay == "cosine":
+        note += " Because of the cosine decay, slower rows still had a higher learning rate at that time."
+    return note
 
 
 def _shown(value: float, how: str, unit: str = "") -> str:
