@@ -26,7 +26,7 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## every benchmark; each prints ratios measured side by side in one run
-	for benchmark in process step bound times known_entropy kill_and_resume; do $(BIN)/python benchmarks/$$benchmark.py; done
+	for benchmark in process step bound sampling times known_entropy kill_and_resume; do $(BIN)/python benchmarks/$$benchmark.py; done
 
 clean:
 	rm -rf $(VENV) runs

@@ -25,6 +25,9 @@ STEADY = 2.0
 _FASTEST = 1e30
 """Whatever has gained this much has rung; beyond it float32 would soon say infinity."""
 
+_WIDEST = 300.0
+"""Of logarithms of speeds."""
+
 _LATE = 50.0
 """From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
 
@@ -191,8 +194,11 @@ class Steady(Clocks):
 
     @torch.no_grad()
     def normalise(self) -> None:
-        if self.speed_weights is not None and self.basis is None:
-            self.speed_weights.sub_(self.speed_weights.mean())
+        if self.speed_weights is not None and self.log_speeds is not None:
+            if self.basis is None:
+                self.speed_weights.sub_(self.speed_weights.mean())
+            # further apart than this they mean the same, and times would leave the range of float64
+            self.speed_weights.mul_((_WIDEST / self.log_speeds.abs().max()).clamp(max=1.0))
         self.log_rates.sub_(self.rates.sum(-1).mean().log())
 
 

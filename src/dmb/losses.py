@@ -237,8 +237,8 @@ def bound(
             differences += len(rows) - 1
             if progress is not None:
                 progress(len(rows))
-    if samples == 1 and differences > 0:
+    if samples == 1 and stratify and differences > 0:
         variance = squares / differences
-    else:  # a sequence's samples share its data: only the spread over sequences counts
+    else:  # times differ freely, or a sequence's samples share its data: the spread over sequences is what counts
         variance = (score + prior).var().item() if len(x_0) > 1 else math.nan
     return Bound(score, prior, process.num_positions, variance)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from dmb import numerics
 from dmb.losses import Bound
@@ -88,7 +87,7 @@ def path_costs(
     """`-log π_i(x_0^i | tokens of lower rank)` at each position, in nats: one pass of the network."""
     output = model.network(x_0, rank=rank, **({} if label is None else {"label": label}))
     logits = torch.where(model.process.data_states, output.to(model.process.dtype), -torch.inf)
-    return F.cross_entropy(logits.flatten(0, 1), x_0.flatten(), reduction="none").view_as(x_0)
+    return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
 
 def path_loss(

@@ -7,8 +7,9 @@ from torch import Tensor
 WAVES = 4
 """Cosines per axis."""
 
-SLOPE = 1 / 16
-"""Of the ramp, per position: how far one step of learning turns an order does not depend on the length."""
+SLOPE = 1 / 4
+"""Of the ramp, per position. So a step of learning turns the order as far whatever the length, and further than it bends
+it: which way to go is learned first."""
 
 
 def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
@@ -18,9 +19,9 @@ def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
     functions, the ramp first.
 
     >>> waves((3,))
-    tensor([[-0.0625,  0.8660],
+    tensor([[-0.2500,  0.8660],
             [ 0.0000,  0.0000],
-            [ 0.0625, -0.8660]])
+            [ 0.2500, -0.8660]])
     >>> waves((8, 8)).shape
     torch.Size([64, 10])
     """

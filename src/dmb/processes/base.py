@@ -191,7 +191,8 @@ class ForwardProcess(Door, Configurable):
         clock, x_t = self.enter(t, x_t=x_t)
         if self.names:
             log_rho = torch.where(self.data_states, log_rho, -torch.inf)
-        return (log_rho.to(self.dtype) + self.log_likelihood(x_t, clock)).log_softmax(-1)
+        joint = log_rho.to(self.dtype) + self.log_likelihood(x_t, clock)
+        return joint - joint.logsumexp(-1, keepdim=True)  # whose float32 sums keep digits that log_softmax's lose
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:

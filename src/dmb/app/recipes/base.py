@@ -82,7 +82,7 @@ class ProcessChoice:
     speeds: bool = False
     """A speed for each position of a bridge: which of them are destroyed first, and written last. Along texts and
     images speeds are smooth; columns of a table have one each."""
-    tilt: float = 0.1
+    tilt: float = 0.03
     """How unequal speeds are at first: the standard deviation of what they are made of, drawn by the seed."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
 
