@@ -1,7 +1,7 @@
 """Network calls needed for a standard error of 0.005 bits per token: uniform independent times against our estimators.
 
-Models are small transformers trained for a minute each on English that ships with Python, in Text8's 27-letter alphabet.
-The last of them follows orders, and is evaluated by times and by whole paths.
+Models are small transformers, trained for a minute each on English that ships with Python, in Text8's 27 letters. The
+last of them follows orders, and is evaluated by times and by whole paths.
 """
 
 import math

@@ -83,3 +83,42 @@ def exact_bridge(mu, process, head="mean"):
 
 def model(name, mu, head="mean"):
     return exact_bridge(mu, PROCESSES[name](theory.position_marginals(mu)), head)
+
+
+class Conditionals(dmb.OrderedNetwork):
+    """The exact conditionals of a table at every position given the tokens of lower rank, by enumeration.
+
+    With `wrong` they are bent, in a smooth way that goes by the position and the visible tokens alone.
+    """
+
+    def __init__(self, mu, wrong=0.0):
+        super().__init__()
+        self.num_positions, self.num_states = mu.ndim, len(mu) + 1
+        sequences = torch.cartesian_prod(*[torch.arange(len(mu))] * mu.ndim).view(-1, mu.ndim)
+        self.register_buffer("sequences", sequences)
+        self.register_buffer("mu", mu.flatten())
+        self.wrong = torch.nn.Parameter(torch.tensor(wrong, dtype=mu.dtype))
+
+    def config(self):
+        raise ValueError("a table is not a model to save")
+
+    def forward(self, x_t, t=None, label=None, given=None, rank=None):
+        rank = self.standing_first(x_t) if rank is None else rank
+        seen = rank[:, None] < rank[:, :, None]
+        differs = (self.sequences.T != x_t[..., None]).to(self.mu)
+        fits = torch.einsum("bij,bjk->bik", seen.to(self.mu), differs) == 0
+        token = torch.nn.functional.one_hot(self.sequences, self.num_states).to(self.mu)
+        exact = torch.einsum("bik,kiy->biy", fits * self.mu, token).log()
+        place, state = (torch.arange(count).to(self.mu) for count in (self.num_positions, self.num_states))
+        heard = (seen * (place + 1) * (x_t[:, None] + 1)).sum(-1, keepdim=True)
+        return exact + self.wrong * torch.sin(heard + 2.1 * (place[:, None] + 1) + 1.7 * state)
+
+
+def ordered_bridge(mu, speeds, wrong=0.0):
+    """A bridge by whole paths with exact conditionals, or bent ones; next to nothing is left unmasked at `t = 1`."""
+    process = dmb.BridgeProcess.from_marginals(
+        theory.position_marginals(mu), mask=True, floor=0.0, tied=True, speeds=True, schedule=dmb.LogLinear(1e-10)
+    )
+    with torch.no_grad():
+        process.clocks.speed_weights.copy_(torch.tensor(speeds, dtype=torch.float64).log())
+    return dmb.Bridge(process, Conditionals(mu, wrong))

@@ -8,8 +8,8 @@ WAVES = 4
 """Cosines per axis."""
 
 SLOPE = 1 / 4
-"""Of the ramp, per position. So a step of learning turns the order as far whatever the length, and further than it bends
-it: which way to go is learned first."""
+"""Of the ramp, per position. So a step of learning turns the order as far whatever the length, and further than it
+bends it: which way to go is learned first."""
 
 
 def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
