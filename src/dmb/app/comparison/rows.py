@@ -70,7 +70,7 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
         Row("paths", "mask, whole paths, any order", (*masked, "network=ordered")),
         Row("paths-learned", "mask, whole paths, order learned on the bound",
             (*masked, "network=ordered", "speeds=true", "matrix_objective=joint", "orders=2",
-             "matrix_learning_rate=0.03")),
+             "matrix_learning_rate=0.1")),
         Row("autoregressive", "from left to right, by a causal network", (*masked, "network=causal")),
     ]  # fmt: skip
     ordinal = isinstance(data.codec, Grid | Picture)
