@@ -14,6 +14,14 @@ RAGGED = dmb.BridgeProcess.from_marginals(
 X = torch.tensor([[0, 1], [2, 2]])
 
 
+def ordered(process, kind=dmb.OrderedTransformer, **options):
+    return dmb.Bridge(process, kind.for_process(process, blocks=1, width=8, heads=2), **options)
+
+
+def masked(**options):
+    return dmb.BridgeProcess.from_marginals(MU, **{"mask": True, "floor": 0.0} | options)
+
+
 pytestmark = pytest.mark.usefixtures("no_type_checks")
 
 
@@ -103,6 +111,43 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: theory.accessibility(MU[0], MU[0, :2]), r"vectors of one length ≥ 2, got \[3\] and \[2\]"),
         (lambda: theory.joint_marginal(torch.ones(9) / 9, PROCESS, 0.5), r"mu must have shape \[3, 3\], got \[9\]"),
         (lambda: list(theory.exact_bridge(MU[0], PROCESS, MU[0])), r"one position, got a process of 2"),
+        (lambda: ordered(PROCESS), r"follows orders needs a process whose positions jump once, to a mask"),
+        (lambda: ordered(masked(mask=False)), r"follows orders needs a process whose positions jump once, to a mask"),
+        (lambda: ordered(masked(floor=0.1)), r"follows orders needs a process whose positions jump once, to a mask"),
+        (lambda: ordered(masked(init="uniform")), r"follows orders needs a process whose positions jump once"),
+        (lambda: ordered(masked(clocks=dmb.Varying)), r"follows orders needs a process whose positions jump once"),
+        (lambda: ordered(dmb.UniformProcess(2, 3)), r"from_marginals\(marginals, mask=True, floor=0.0\)"),
+        (
+            lambda: ordered(dmb.TokenwiseMasking.from_marginals(MU)),
+            r"follows orders needs a process whose positions jump once, to a mask, whatever their token",
+        ),
+        (lambda: ordered(masked(), dmb.CausalTransformer, head="score"), r"needs head='mean', got a ScoreHead"),
+        (lambda: ordered(masked(), head="score"), r"follows orders needs head='mean', got a ScoreHead"),
+        (lambda: ordered(masked(), head="unscaled_score"), r"follows orders needs head='mean', got a ScoreHead"),
+        (lambda: ordered(masked()).loss(X, orders=0), r"orders must be at least 1, got 0"),
+        (lambda: ordered(masked()).loss(X, learn_rates=True), r"orders must be at least 2, got 1"),
+        (
+            lambda: ordered(masked()).loss(X + 1),
+            r"x_0 must hold data, .* \(such as a mask\), got 3 at row 1, position 0",
+        ),
+        (
+            lambda: ordered(masked()).bound(X + 1),
+            r"x_0 must hold data, .* \(such as a mask\), got 3 at row 1, position 0",
+        ),
+        (lambda: ordered(masked()).bound(X - 1), r"x_0 must lie in \[0, 4\), got -1"),
+        (lambda: ordered(masked()).loss(X, given=X[:1] > 0), r"given must have the shape of x_0, \[2, 2\], got"),
+        (lambda: ordered(masked()).sample(guidance=2.0), r"guidance needs a label"),
+        (lambda: ordered(masked()).sample(label=X[0]), r"label needs a network made with num_classes > 0"),
+        (
+            lambda: ordered(masked()).sample(template=X[1] + 1),
+            r"template must hold data, .* got 3 at row 0, position 0",
+        ),
+        (lambda: masked(speeds=(3,)), r"speeds must be the lengths of axes with 2 positions in all, got \(3,\)"),
+        (lambda: masked(speeds=(2, 2)), r"speeds must be the lengths of axes with 2 positions in all"),
+        (
+            lambda: dmb.Steady(torch.ones(1, 2), torch.ones(3), torch.ones(2, 1)),
+            r"basis must have 3 rows like speeds, got 2",
+        ),
     ],
 )
 def test_a_mistake_is_named(call, message):

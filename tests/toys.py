@@ -105,7 +105,7 @@ class Conditionals(dmb.OrderedNetwork):
     def forward(self, x_t, t=None, label=None, given=None, rank=None):
         rank = self.standing_first(x_t) if rank is None else rank
         seen = rank[:, None] < rank[:, :, None]
-        differs = (self.sequences.T != x_t[..., None]).to(self.mu)
+        differs = (x_t[..., None] != self.sequences.T).to(self.mu)
         fits = torch.einsum("bij,bjk->bik", seen.to(self.mu), differs) == 0
         token = torch.nn.functional.one_hot(self.sequences, self.num_states).to(self.mu)
         exact = torch.einsum("bik,kiy->biy", fits * self.mu, token).log()

@@ -223,6 +223,8 @@ class OrderedTransformer(OrderedNetwork):
         memory = super().begin(batch, slots, label)
         weight, heads = self.tokens.weight, int(self._options["heads"])
         shape = (batch, heads, slots, weight.shape[1] // heads)
+        if hasattr(weight, "full_tensor"):  # sharded, and put together for `forward` only: nothing can be kept
+            return memory
         memory.kept = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.blocks]
         return memory
 
@@ -235,6 +237,8 @@ class OrderedTransformer(OrderedNetwork):
         ask: Int[Tensor, "b m"],
     ) -> Float[Tensor, "b m n"]:
         """With the keys and values of what stands kept in `memory`, so that a step costs the new tokens only."""
+        if not memory.kept:
+            return super().extend(memory, tokens, at, filled, ask)
         slots = memory.write(tokens, at, filled)
         slot = torch.arange(memory.length, device=tokens.device)
         before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
