@@ -1,0 +1,250 @@
+"""Networks that follow an order: what each position sees, and that a memory says the same as reading all again."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+import dmb
+from dmb.seeding import seeded
+
+STATES, POSITIONS = 6, 7
+"""Five of the data, and the mask."""
+
+
+def stirred(network, seed=0):
+    """Zero-initialised layers filled with noise, so that every input can show in the output."""
+    generator = seeded(seed)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.3 * torch.randn(p.shape, generator=generator))
+    return network.eval()
+
+
+def transformer(kind=dmb.OrderedTransformer, **options):
+    torch.manual_seed(0)
+    return stirred(kind(STATES, POSITIONS, blocks=3, width=16, heads=2, conditioning=8, **options))
+
+
+def tokens(rows=5, seed="tokens"):
+    return torch.randint(STATES - 1, (rows, POSITIONS), generator=seeded(seed))
+
+
+def random_ranks(rows=5):
+    return torch.rand(rows, POSITIONS, generator=seeded("ranks")).argsort(-1)
+
+
+TIED = torch.tensor([[0, 2, 2, 1, 0, 3, 2], [1, 1, 1, 1, 1, 1, 1], [5, 5, 0, 0, 9, 9, 9]])
+every_placing = pytest.mark.parametrize("placed", [False, True], ids=["rotary", "placed"])
+
+
+# -- any order --------------------------------------------------------------------------------------------------------
+
+
+@every_placing
+@pytest.mark.parametrize("rank", [random_ranks(), TIED], ids=["all different", "with ties"])
+def test_an_output_depends_on_all_tokens_of_lower_rank_and_on_no_other(rank, placed):
+    network, x = transformer(placed=placed), tokens(len(rank))
+    base = network(x, rank=rank)
+    for j in range(POSITIONS):
+        changed = x.clone()
+        changed[:, j] = (changed[:, j] + 1) % (STATES - 1)
+        output = network(changed, rank=rank)
+        for row, i in itertools.product(range(len(rank)), range(POSITIONS)):
+            if rank[row, j] < rank[row, i]:
+                assert (output[row, i] - base[row, i]).abs().max() > 1e-5
+            else:
+                assert torch.equal(output[row, i], base[row, i])
+
+
+def test_only_the_order_of_ranks_matters():
+    network, x, rank = transformer(), tokens(), random_ranks()
+    assert torch.equal(network(x, rank=rank), network(x, rank=10 * rank + 3))
+    assert not torch.allclose(network(x, rank=rank), network(x, rank=POSITIONS - 1 - rank), atol=1e-2)
+
+
+def test_without_ranks_what_stands_was_written_from_left_to_right_and_masks_see_it_all():
+    network, x, mask = transformer(), tokens(1), STATES - 1
+    x[0, [0, 3, 4]] = mask
+    rank = torch.tensor([[7, 0, 1, 7, 7, 2, 3]])
+    assert torch.equal(network(x), network(x, rank=rank))
+    assert torch.equal(network(x), network(x, torch.rand(1), None, x != mask))  # neither time nor given is read
+    base = network(x)
+    for j in (1, 2, 5, 6):
+        changed = x.clone()
+        changed[0, j] = (changed[0, j] + 1) % mask
+        moved = (network(changed) - base).abs().amax(-1)[0] > 0
+        assert moved[[0, 3, 4]].all()
+        assert not moved[1 : j + 1][(x[0] != mask)[1 : j + 1]].any()
+
+
+def test_the_hidden_token_of_a_query_is_the_mask_whatever_stands_there():
+    network, x, rank = transformer(), tokens(), random_ranks()
+    last = rank.argmax(-1, keepdim=True)
+    hidden = x.scatter(1, last, STATES - 1)
+    assert torch.equal(network(x, rank=rank), network(hidden, rank=rank))
+
+
+@every_placing
+def test_where_a_position_is_shows_only_in_a_network_that_is_told(placed):
+    first = transformer(placed=placed)(tokens(1), rank=torch.zeros(1, POSITIONS, dtype=torch.long))[0]
+    apart = torch.cdist(first, first) + torch.eye(POSITIONS)
+    assert apart.min() > 0.1 if placed else (first - first[0]).abs().max() < 1e-5
+
+
+def test_an_untrained_network_gives_every_state_the_same_number():
+    network = dmb.OrderedTransformer(STATES, POSITIONS, width=16)
+    assert (network(tokens(), rank=random_ranks()) == 0).all()
+
+
+def test_rows_do_not_see_each_other():
+    network, x, rank = transformer(), tokens(), random_ranks()
+    torch.testing.assert_close(network(x, rank=rank)[2:], network(x[2:], rank=rank[2:]), rtol=1e-4, atol=1e-5)
+
+
+def test_labels_show_and_minus_one_is_none():
+    network, x, rank, label = transformer(num_classes=3), tokens(), random_ranks(), torch.arange(5) % 3
+    base = network(x, label=label, rank=rank)
+    assert (network(x, label=(label + 1) % 3, rank=rank) - base).abs().amax((1, 2)).min() > 1e-3
+    assert (network(x, rank=rank) - base).abs().amax((1, 2)).min() > 1e-3
+    assert torch.equal(network(x, rank=rank), network(x, label=torch.full((5,), -1), rank=rank))
+    with pytest.raises(ValueError, match="label needs a network made with num_classes"):
+        transformer()(x, label=label, rank=rank)
+
+
+def test_a_width_that_heads_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="width must be a multiple of 2 · heads, got 10 with 4 heads"):
+        dmb.OrderedTransformer(STATES, POSITIONS, width=10)
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def writings(seed, rows=4):
+    """Tokens that are written in blocks of random sizes, some slots of some rows empty, and what is asked after each."""
+    generator = seeded("writings", seed)
+    order = torch.rand(rows, POSITIONS, generator=generator).argsort(-1)
+    x, written = tokens(rows, seed), torch.zeros(rows, dtype=torch.long)
+    while (written < POSITIONS - 1).any():
+        size = int(torch.randint(0, 4, (), generator=generator))
+        filled = torch.rand(rows, size, generator=generator) < 0.7
+        filled &= written[:, None] + filled.cumsum(-1) < POSITIONS  # one is left to ask
+        slot = written[:, None] + filled.cumsum(-1) - 1
+        at = torch.where(filled, order.gather(1, slot.clamp(0)), 0)
+        written = written + filled.sum(-1)
+        left = min(int((POSITIONS - written).min()), 2)
+        ask = torch.stack([order[row, int(written[row]) :][-left:] for row in range(rows)])
+        yield torch.where(filled, x.gather(1, at), 3), at, filled, ask
+
+
+@pytest.mark.parametrize("labelled", [False, True], ids=["plain", "labelled"])
+@every_placing
+@pytest.mark.parametrize("seed", range(4))
+def test_a_memory_says_what_reading_everything_again_does(seed, placed, labelled):
+    network = transformer(placed=placed, num_classes=3 if labelled else 0)
+    label = torch.tensor([0, 2, -1, 1]) if labelled else None
+    steps = list(writings(seed))
+    slots = sum(step[0].shape[1] for step in steps) + 2
+    quick, slow = network.begin(4, slots, label), network.begin(4, slots, label)
+    written = 0
+    for step in steps:
+        again = dmb.OrderedNetwork.extend(network, slow, *step)
+        torch.testing.assert_close(network.extend(quick, *step), again, rtol=0, atol=1e-5)
+        written += int(step[2].sum())
+    assert written >= 4 * (POSITIONS - 1)
+    assert again.std() > 0.1
+
+
+def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
+    network, x, rank = transformer(), tokens(), random_ranks()
+    order, memory, said = rank.argsort(-1), network.begin(5, POSITIONS), []
+    nothing = torch.zeros(5, 0, dtype=torch.long)
+    new = nothing, nothing, nothing.bool()
+    for turn in range(POSITIONS):
+        at = order[:, turn : turn + 1]
+        said.append(network.extend(memory, *new, at))
+        new = x.gather(1, at), at, torch.ones(5, 1, dtype=torch.bool)
+    whole = network(x, rank=rank).gather(1, order[..., None].expand(-1, -1, STATES))
+    torch.testing.assert_close(torch.cat(said, 1), whole, rtol=0, atol=1e-5)
+
+
+# -- left to right ----------------------------------------------------------------------------------------------------
+
+
+def causal_bridge(**options):
+    marginals = torch.full((POSITIONS, STATES - 1), 1 / (STATES - 1))
+    process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, tied=True)
+    return dmb.Bridge(process, transformer(dmb.CausalTransformer, **options))
+
+
+@every_placing
+def test_a_causal_output_depends_on_all_tokens_to_its_left_and_on_no_other(placed):
+    network, x = transformer(dmb.CausalTransformer, placed=placed), tokens()
+    base = network(x)
+    for j in range(POSITIONS):
+        changed = x.clone()
+        changed[:, j] = (changed[:, j] + 1) % (STATES - 1)
+        output = network(changed)
+        assert torch.equal(output[:, : j + 1], base[:, : j + 1])
+        assert (j == POSITIONS - 1) or (output - base)[:, j + 1 :].abs().amax(-1).min() > 1e-5
+
+
+def test_a_causal_network_refuses_any_other_order():
+    network, x = transformer(dmb.CausalTransformer), tokens()
+    left_to_right = torch.arange(POSITIONS).expand(5, -1)
+    assert torch.equal(network(x, rank=left_to_right), network(x))
+    for rank in (left_to_right.flip(-1), random_ranks(), left_to_right[:, [0, 1, 2, 3, 4, 6, 5]]):
+        with pytest.raises(ValueError, match="reads from left to right: what is given must be a beginning"):
+            network(x, rank=rank)
+    with pytest.raises(ValueError, match="what is given must be a beginning"):
+        network(x.index_fill(1, torch.tensor([2]), STATES - 1))
+
+
+def test_the_bound_of_a_causal_network_is_its_likelihood_by_hand_whatever_the_seed():
+    bridge, x = causal_bridge(), tokens()
+    scores = [bridge.bound(x, generator=seeded(seed), batch_size=2).score for seed in range(3)]
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
+    by_hand = []
+    for row in x.tolist():
+        total = 0.0
+        for i, token in enumerate(row):
+            seen = torch.tensor([row[:i] + [STATES - 1] * (POSITIONS - i)])  # what comes later is not even there
+            logits = bridge.network(seen)[0, i, : STATES - 1].tolist()
+            total -= logits[token] - math.log(sum(map(math.exp, logits)))
+        by_hand.append(total)
+    torch.testing.assert_close(scores[0], torch.tensor(by_hand).double(), rtol=1e-5, atol=1e-5)
+
+
+def test_causal_samples_follow_the_likelihood():
+    """Of two positions: all pairs, each with its chance by hand."""
+    process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3), mask=True, floor=0.0, tied=True)
+    torch.manual_seed(0)
+    bridge = dmb.Bridge(process, stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8)))
+    pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    chance = torch.exp(-bridge.bound(pairs).score)
+    assert chance.sum().item() == pytest.approx(1, abs=1e-5)
+    for options in ({"steps": 1}, {"sampler": "first_hitting"}):  # one position at a time, whatever is asked
+        x = bridge.sample(8000, generator=seeded("causal"), **options)
+        counts = torch.bincount(3 * x[:, 0] + x[:, 1], minlength=9)
+        distance = ((counts - 8000 * chance).square() / (8000 * chance)).sum().item()
+        assert distance < 26.1  # chi-square with 8 degrees of freedom: 1 in 1000
+
+
+def test_a_causal_network_goes_on_from_a_beginning():
+    bridge = causal_bridge()
+    template = torch.full((3, POSITIONS), -1)
+    template[1, :4], template[2] = torch.tensor([4, 3, 2, 1]), torch.arange(POSITIONS) % 5
+    x = bridge.sample(template=template, generator=seeded("causal"))
+    assert torch.equal(x[1, :4], template[1, :4])
+    assert torch.equal(x[2], template[2])
+    assert x.max() < STATES - 1
+
+
+def test_a_causal_network_has_no_memory_of_its_own():
+    """Nor does it need one: what it says by `extend` is what it says of the sequence so far."""
+    network, x = transformer(dmb.CausalTransformer), tokens()
+    memory, at = network.begin(5, 4), torch.arange(4).expand(5, -1)
+    said = network.extend(memory, x[:, :4], at, torch.ones(5, 4, dtype=torch.bool), torch.full((5, 1), 4))
+    torch.testing.assert_close(said[:, 0], network(x)[:, 4], rtol=0, atol=1e-5)
