@@ -60,8 +60,15 @@ def losses(path):
 
 @pytest.mark.parametrize(
     ("strategy", "objective"),
-    [("ddp", ["matrix_objective=joint", "schedule=canonical", "matrix_learning_rate=0.1"]), ("fsdp", [])],
-    ids=["ddp, rates learned on the bound", "fsdp"],
+    [
+        ("ddp", ["matrix_objective=joint", "schedule=canonical", "matrix_learning_rate=0.1"]),
+        ("fsdp", []),
+        (
+            "fsdp",
+            ["network=ordered", "heads=2", "mask=true", "floor=0", "speeds=true", "matrix_objective=joint", "orders=2"],
+        ),
+    ],
+    ids=["ddp, rates learned on the bound", "fsdp", "fsdp, an order learned by whole paths"],
 )
 def test_two_processes_learn_what_one_does(tmp_path, strategy, objective):
     here("one", settings=[*SETTINGS, *objective])
