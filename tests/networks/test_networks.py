@@ -6,7 +6,7 @@ import torch
 
 import dmb
 from dmb.networks.base import TimeEmbedding
-from dmb.networks.transformer import _rotary_angles, _rotate
+from dmb.networks.transformer import rotary_angles, rotate
 
 import oracles
 
@@ -114,8 +114,8 @@ def test_time_features_are_finite_distinct_and_well_scaled_at_both_ends():
 def test_rotary_attention_sees_only_the_distance_of_positions():
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(2, 1, 1, 1, 8, generator=generator)
-    rotary = _rotary_angles(10, 8)
-    rotated_q, rotated_k = _rotate(query.expand(-1, -1, 10, -1), rotary), _rotate(key.expand(-1, -1, 10, -1), rotary)
+    rotary = rotary_angles(10, 8)
+    rotated_q, rotated_k = rotate(query.expand(-1, -1, 10, -1), rotary), rotate(key.expand(-1, -1, 10, -1), rotary)
     scores = (rotated_q @ rotated_k.mT)[0, 0]
     for distance in range(-9, 10):
         diagonal = scores.diagonal(distance)

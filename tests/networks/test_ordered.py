@@ -93,6 +93,23 @@ def test_where_a_position_is_shows_only_in_a_network_that_is_told(placed):
     assert apart.min() > 0.1 if placed else (first - first[0]).abs().max() < 1e-5
 
 
+def test_the_distance_of_tokens_shows_and_not_where_they_are():
+    """All moved by one place, with nothing else to see, they say the same; two that change places do not."""
+    network, x, rank = transformer(), tokens(), random_ranks()
+    unseen = rank[:, -1:] * 0 + POSITIONS
+    here, there = torch.cat([rank[:, :-1], unseen], 1), torch.cat([unseen, rank[:, :-1]], 1)
+    base = network(x, rank=here)
+    torch.testing.assert_close(network(x.roll(1, -1), rank=there)[:, 1:], base[:, :-1], rtol=0, atol=1e-5)
+    first, second = here.argsort(-1)[:, :1], here.argsort(-1)[:, 1:2]
+    swapped = x.scatter(1, first, x.gather(1, second)).scatter(1, second, x.gather(1, first))
+    order = here.scatter(1, first, 1).scatter(1, second, 0)  # each token keeps its turn
+    last = [POSITIONS - 1] * 5
+    differ = (x.gather(1, first) != x.gather(1, second))[:, 0]
+    assert differ.any()
+    apart = (network(swapped, rank=order) - base)[range(5), last].abs().amax(-1)
+    assert apart[differ].min() > 1e-3
+
+
 def test_an_untrained_network_gives_every_state_the_same_number():
     network = dmb.OrderedTransformer(STATES, POSITIONS, width=16)
     assert (network(tokens(), rank=random_ranks()) == 0).all()

@@ -121,12 +121,13 @@ class OrderedBlock(Block):
         rotary: Float[Tensor, "2 c 1 q h"],
         bias: Float[Tensor, "b 1 q s"],
         contents: int,
+        asking: int,
         kept: tuple[Tensor, Tensor, slice] | None,
-    ) -> Float[Tensor, "b q w"]:
-        """All of `x` to the first `contents` of it, and to what was kept."""
-        batch, _, width = x.shape
-        weight = self.qkv.weight
-        query = self.by_head(F.linear(x, weight[:width]))
+    ) -> Float[Tensor, "b a w"]:
+        """The last `asking` of `x` to the first `contents` of it, and to what was kept."""
+        batch, total, width = x.shape
+        weight, first = self.qkv.weight, total - asking
+        query = rotate(self.by_head(F.linear(x[:, first:], weight[:width])), rotary[..., first:, :])
         key, value = map(self.by_head, F.linear(x[:, :contents], weight[width:]).chunk(2, dim=-1))
         key = rotate(key, rotary[..., :contents, :])
         if kept is not None:
@@ -135,7 +136,7 @@ class OrderedBlock(Block):
             key, value = keys[:, :, : slots.stop], values[:, :, : slots.stop]
         own_key, own_value = self.always.view(2, 1, self.heads, 1, -1).expand(-1, batch, -1, -1, -1)
         key, value = torch.cat([own_key, key], dim=2), torch.cat([own_value, value], dim=2)
-        mixed = F.scaled_dot_product_attention(rotate(query, rotary), key, value, attn_mask=bias)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[:, :, first:])
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
@@ -263,8 +264,10 @@ class OrderedTransformer(OrderedNetwork):
         turned = self.rotary[:, torch.cat([at, ask], dim=1)][:, :, None]
         bias = torch.where(F.pad(seen, (1, 0), value=True), both.new_zeros(()), -torch.inf)[:, None]
         for block, slots in zip(self.blocks, kept, strict=True):
-            both = block(both, condition, turned, bias, x.shape[1], slots)
-        return self.last(both[:, x.shape[1] :], condition)
+            # no block comes after the last, and so no one asks for the contents that it would make
+            asking = ask.shape[1] if block is self.blocks[-1] else both.shape[1]
+            both = block(both, condition, turned, bias, x.shape[1], asking, slots)
+        return self.last(both, condition)
 
     def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:
         """What all layers are told: the class, or that there is none."""

@@ -111,12 +111,16 @@ class Block(nn.Module):
         """`context` is what `attend` needs besides."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
         attended = self.attend(torch.addcmul(shift_1, self.norm_1(x), 1 + scale_1), *context)
+        x = x[:, x.shape[1] - attended.shape[1] :]
         x = torch.addcmul(x, gate_1, F.dropout(attended, self.dropout, self.training))
         lifted = self.mlp(torch.addcmul(shift_2, self.norm_2(x), 1 + scale_2))
         return torch.addcmul(x, gate_2, F.dropout(lifted, self.dropout, self.training))
 
     def attend(self, x: Float[Tensor, "b d w"], *context: Any, **_: Any) -> Float[Tensor, "b d w"]:
-        """What each position takes from the others; `context` are the angles of `rotary_angles`."""
+        """What each position takes from the others; `context` are the angles of `rotary_angles`.
+
+        If only the last positions are asked for, the others end here.
+        """
         [rotary] = context
         query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
         mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value)
