@@ -107,7 +107,7 @@ class Block(nn.Module):
 
     def forward(
         self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "b c"], *context: Any
-    ) -> Float[Tensor, "b d w"]:
+    ) -> Float[Tensor, "b a w"]:
         """`context` is what `attend` needs besides."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
         attended = self.attend(torch.addcmul(shift_1, self.norm_1(x), 1 + scale_1), *context)
@@ -116,7 +116,7 @@ class Block(nn.Module):
         lifted = self.mlp(torch.addcmul(shift_2, self.norm_2(x), 1 + scale_2))
         return torch.addcmul(x, gate_2, F.dropout(lifted, self.dropout, self.training))
 
-    def attend(self, x: Float[Tensor, "b d w"], *context: Any, **_: Any) -> Float[Tensor, "b d w"]:
+    def attend(self, x: Float[Tensor, "b d w"], *context: Any, **_: Any) -> Float[Tensor, "b a w"]:
         """What each position takes from the others; `context` are the angles of `rotary_angles`.
 
         If only the last positions are asked for, the others end here.
