@@ -109,11 +109,14 @@ class OrderedNetwork(Network):
 
 
 class OrderedBlock(Block):
-    """A block whose keys and values are those of the contents alone, and of one learned pair."""
+    """A block whose keys and values are those of the contents alone; and one learned value that everyone sees.
+
+    Its key is 0, so that how much of it is taken does not depend on where one is.
+    """
 
     def __init__(self, width: int, heads: int, conditioning: int, dropout: float):
         super().__init__(width, heads, conditioning, dropout)
-        self.always = nn.Parameter(torch.zeros(2, width))
+        self.always = nn.Parameter(torch.zeros(width))
 
     def attend(
         self,
@@ -134,8 +137,8 @@ class OrderedBlock(Block):
             keys, values, slots = kept
             keys[:, :, slots], values[:, :, slots] = key, value
             key, value = keys[:, :, : slots.stop], values[:, :, : slots.stop]
-        own_key, own_value = self.always.view(2, 1, self.heads, 1, -1).expand(-1, batch, -1, -1, -1)
-        key, value = torch.cat([own_key, key], dim=2), torch.cat([own_value, value], dim=2)
+        always = self.by_head(self.always.expand(batch, 1, -1))
+        key, value = F.pad(key, (0, 0, 1, 0)), torch.cat([always, value], dim=2)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[:, :, first:])
         return self.project(mixed.transpose(1, 2).flatten(2))
 
@@ -146,7 +149,7 @@ class OrderedTransformer(OrderedNetwork):
     Position `i` has a content, which sees the contents of rank up to its own, and a query, whose token is hidden and
     which sees the contents of lower rank. The queries are what the outputs are made of. (XLNet, arXiv 1906.08237, has
     such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In every
-    block there is also one learned key and value that everyone sees: the first query has nothing else to look at.
+    block there is also one learned value that everyone sees: the first query has nothing else to look at.
 
     Args:
         num_states: `n`, of the process; the last is the mask.
