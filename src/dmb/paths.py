@@ -55,6 +55,11 @@ def ranks_for(
     assert log_speeds is not None
     assert network is not None
     if network.order is not None:
+        in_order = None if given is None else given[:, network.order]
+        if in_order is not None and (in_order[:, 1:] > in_order[:, :-1]).any():
+            raise ValueError(
+                f"a {type(network).__name__} knows one order only: what is given must be a beginning of it"
+            )
         return network.order.argsort().expand(count, -1)
     return draw_ranks(log_speeds, count, given=given, generator=generator)
 

@@ -46,7 +46,8 @@ class CausalTransformer(OrderedTransformer):
         rank: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         rank = self.standing_first(x_t) if rank is None else rank
-        if (rank.diff(dim=-1) < 0).any():
+        step, stands = rank.diff(dim=-1), x_t[:, :-1] != self.num_states - 1
+        if ((step < 0) | ((step == 0) & stands)).any():
             raise ValueError("a CausalTransformer reads from left to right: what is given must be a beginning")
         condition = self.condition(label, len(x_t))
         # every position is told from the token before it, the first one from a mask
