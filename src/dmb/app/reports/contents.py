@@ -1,7 +1,9 @@
 """Everything a report is made of: what the run folder holds, and samples of its model."""
 
+import copy
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
@@ -12,8 +14,13 @@ from dmb.app.reports.symbols import Symbols
 from dmb.app.reports.trajectories import effort, reverse_path
 from dmb.app.runs import Run
 from dmb.bridge import Bridge
+from dmb.processes import ForwardProcess
 from dmb.samplers import State
+from dmb.schedules import Canonical
 from dmb.seeding import seeded
+
+WHOLE = 1e-6
+"""Share of tokens that a whole path leaves unmasked at the end, in reports; in truth it is 0."""
 
 
 class Headline(NamedTuple):
@@ -44,6 +51,20 @@ class Contents:
     @property
     def samples(self) -> Int[Tensor, "b d"]:
         return self.reverse[-1].x
+
+    @property
+    def whole_paths(self) -> bool:
+        """Whether the model goes by whole paths, and the times of samples are shares of masked tokens."""
+        return self.bridge.ordered is not None
+
+    @cached_property
+    def process(self) -> ForwardProcess:
+        """The forward process, in the time of the samples: by whole paths its own schedule means nothing."""
+        process = self.bridge.process
+        if self.whole_paths:
+            process = copy.deepcopy(process)
+            process.schedule = Canonical(survival=WHOLE).bind(process.stage_mass)
+        return process
 
     def records(self, phase: str, *names: str) -> list[dict[str, Any]]:
         """Metrics of a phase that have all of `names`."""

@@ -24,12 +24,15 @@ def trajectories(contents: Contents) -> str:
     """Validation examples on their way to noise, samples on their way from it."""
     device = contents.bridge.device
     forward = forward_path(
-        contents.bridge.process,
+        contents.process,
         contents.examples[: PICTURES if pictures.is_image(contents.run.codec) else LINES].to(device),
         generator=seeded(contents.seed, "report", "forward", device=device),
     )
     there = "Validation data, noised along one path each, at times between which equal shares of all changes fall."
     back = f"Samples on their way from noise to data, {contents.steps} steps in all."
+    if contents.whole_paths:
+        there += " Time is the expected share of masked tokens."
+        back += " Time is the share of masked tokens."
     return (
         f"<h3>Forward</h3>{_paths(contents, forward, 'forward', there, clean=0)}"
         f"<h3>Reverse</h3>{_paths(contents, contents.reverse, 'reverse', back, clean=-1)}"

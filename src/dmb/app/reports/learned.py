@@ -1,5 +1,7 @@
 """The part of a report that shows what was learned of the forward process."""
 
+import copy
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -28,10 +30,20 @@ def learned_rates(contents: Contents) -> str:
     process = contents.bridge.process
     first = destroyed_when(contents)
     if isinstance(process, BridgeProcess):
-        return first + _clocks(contents, process) + _matrix(contents, process) + _rates_over_training(contents, process)
+        even = at_one_speed(process)
+        return first + _clocks(contents, even) + _matrix(contents, even) + _rates_over_training(contents, process)
     if isinstance(process, TokenwiseMasking):
         return first + _exponents(contents, process) + _exponents_over_training(contents, process)
     return markup.paragraph(text(f"The forward process, {type(process).__name__}, has no rates to learn.")) + first
+
+
+def at_one_speed(process: BridgeProcess) -> BridgeProcess:
+    """The same process, but with positions of one speed, if they have speeds: these have a section of their own."""
+    if process.clocks.log_speeds is None:
+        return process
+    even = copy.deepcopy(process)
+    even.clocks.speed_weights = None
+    return even
 
 
 @torch.no_grad()
@@ -75,6 +87,7 @@ def _upwards(process: BridgeProcess) -> Int[torch.Tensor, "h n"]:
 def _clocks(contents: Contents, process: BridgeProcess) -> str:
     values, tokens, line = clock_intensities(process), np.arange(process.num_states), _on_line(process)
     about = "Intensity A(1) of the clock that leads into each token: how often it is expected to ring by t = 1."
+    about += _if_even(contents)
     without = "the lowest rank" if line else "a state with nothing below it"
     if not line:  # of which only names have clocks, as a rule
         tokens = np.sort(_by_clock(process))
@@ -114,7 +127,7 @@ def _matrix(contents: Contents, process: BridgeProcess) -> str:
         drawn, "matrix",
         f"The rate matrix Q of {where}, {how}: from the state of the row to that of the column, always "
         "upwards. The diagonal shows the rate at which a state is left, of which Q holds the negative."
-        + averaged * isinstance(process.clocks, Varying),
+        + averaged * isinstance(process.clocks, Varying) + _if_even(contents),
     )  # fmt: skip
 
 
@@ -149,8 +162,8 @@ def _exponents(contents: Contents, process: TokenwiseMasking) -> str:
 
 def _rates_over_training(contents: Contents, process: BridgeProcess) -> str:
     records = _learned_over_training(contents, process)
-    if records is None:
-        return ""
+    if records is None or (_has_speeds(process) and process.log_speeds is not None):
+        return ""  # one clock per position, whose rate means nothing beside its speed
     symbols, clocks = contents.symbols, range(1, process.hierarchy.num_clocks + 1)
     what, top, others = ("rank", "top rank", "rank") if _on_line(process) else ("clock", "root", "number")
     names, lines = [f"{what} {clock}" for clock in clocks], f"one line per {what}"
@@ -161,7 +174,8 @@ def _rates_over_training(contents: Contents, process: BridgeProcess) -> str:
     drawn = curves.rates_over_training(
         *records, names=names, top=top, others=f"{others} of the other clocks", stepwise=not _jointly(contents)
     )
-    caption = f"Rates α over training, averaged over positions, {lines}. {_when_learned(contents)}"
+    how = ", each times its speed" if _has_speeds(process) else ""
+    caption = f"Rates α over training, averaged over positions{how}, {lines}. {_when_learned(contents)}"
     if isinstance(process.clocks, Varying):
         caption += " How the speed of a clock varies in time is learned besides; α multiplies it."
     return markup.figure(drawn, "learning", caption)
@@ -208,6 +222,14 @@ def _when_learned(contents: Contents) -> str:
         when = "They are learned along with the network, in every step."
     best, last = contents.run.best().get("step"), contents.metrics[-1].get("step")
     return when if best in (None, last) else f"{when} The other figures show the best model, that of step {best:,}."
+
+
+def _has_speeds(process: ForwardProcess) -> bool:
+    return isinstance(process, BridgeProcess) and process.clocks.log_speeds is not None
+
+
+def _if_even(contents: Contents) -> str:
+    return " Shown as if all positions had one speed." if _has_speeds(contents.bridge.process) else ""
 
 
 def _alike(process: BridgeProcess) -> bool:

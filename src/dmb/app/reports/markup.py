@@ -36,6 +36,15 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.2e}" if small else f"{value:.{digits}f}"
 
 
+def time(t: float) -> str:
+    """A time to 3 places, or in powers of ten if it is so small that they would all be 0.
+
+    >>> time(0.0), time(0.25), time(3.6e-131)
+    ('0.000', '0.250', '4e-131')
+    """
+    return f"{t:.3f}" if t == 0 or t >= 5e-4 else f"{t:.0e}"
+
+
 def with_error(value: float | None, stderr: float | None) -> str:
     """`value ± standard error`, or what there is of it."""
     shown = number(value)
@@ -73,9 +82,11 @@ def path(times: Sequence[float], rows: Sequence[Sequence[str]], dim: Sequence[Se
         dim: which of them are grey.
         gap: follows every symbol.
     """
+    shown = [time(t) for t in times]
+    width = max(map(len, shown))
     lines = [
-        f'<span class="time">t = {t:5.3f}</span>  {_line(row, grey, gap)}'
-        for t, row, grey in zip(times, rows, dim, strict=True)
+        f'<span class="time">t = {t:>{width}}</span>  {_line(row, grey, gap)}'
+        for t, row, grey in zip(shown, rows, dim, strict=True)
     ]
     return '<pre class="path">' + "\n".join(lines) + "</pre>"
 
@@ -86,7 +97,7 @@ def path_table(
     """`path`, for sequences that are rows of a table."""
     head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in ["t", *header])
     body = "".join(
-        f"<tr><td>{t:.3f}</td>"
+        f"<tr><td>{time(t)}</td>"
         + "".join(f"<td>{_token(*cell)}</td>" for cell in zip(row, grey, strict=True))
         + "</tr>\n"
         for t, row, grey in zip(times, rows, dim, strict=True)

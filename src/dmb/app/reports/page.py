@@ -11,6 +11,7 @@ from dmb.app.reports.contents import finite, gather
 from dmb.app.reports.examples import sample_sheet, trajectories
 from dmb.app.reports.learned import learned_rates
 from dmb.app.reports.markup import Section, text
+from dmb.app.reports.speeds import order_of_writing
 from dmb.app.runs import Run
 from dmb.files import written_whole
 
@@ -26,6 +27,7 @@ class Kind(NamedTuple):
     """How many steps that takes."""
     headline: Callable[[Any], str]
     parts: tuple[tuple[str, str, Callable[[Any], str]], ...]
+    """Sections: an anchor, a title, and what makes the HTML; one without any is left out."""
 
 
 BRIDGE = Kind(
@@ -36,6 +38,7 @@ BRIDGE = Kind(
         ("results", "Results", numbers.results),
         ("bound", "Bound over time", numbers.over_time),
         ("rates", "Forward process and learned rates", learned_rates),
+        ("speeds", "Speeds of positions", order_of_writing),
         ("trajectories", "Forward and reverse trajectories", trajectories),
         ("samples", "Samples", sample_sheet),
         ("marginals", "Marginals of data and samples", numbers.marginals),
@@ -76,7 +79,9 @@ def write_report(run: Run, *, seed: int = 0, progress: Progress | None = None) -
     sections = []
     for done, (anchor, title, part) in enumerate(kind.parts, kind.steps):
         advance(done)
-        sections.append(Section(anchor, title, part(contents)))
+        body = part(contents)
+        if body:
+            sections.append(Section(anchor, title, body))
     page = markup.document(_title(run), _head(run, kind.headline(contents)), sections)
     path = run.path / "report.html"
     with written_whole(path) as file:

@@ -148,4 +148,4 @@ def _show(axes: Axes, tiled: np.ndarray) -> None:
 
 
 def _time(t: float) -> str:
-    return f"{t:g}" if t in (0, 1) else f"{t:.2f}"
+    return f"{t:g}" if t in (0, 1) else f"{t:.2f}" if t >= 5e-3 else f"{t:.0e}"

@@ -19,6 +19,8 @@ MOST_LINES = 400
 """Of more states, the most frequent are shown."""
 ALIKE = 0.01
 """Chances that differ by less are one line."""
+AT_ONCE = 2**22
+"""States of all positions and times for which clock times are found at once; in canonical time that is a search."""
 
 
 class ByState(NamedTuple):
@@ -33,9 +35,8 @@ def survival(process: ForwardProcess, times: Float[np.ndarray, " t"]) -> Iterato
 
     One by one, as all at once would not fit where there are many positions and states. `g` is 1 if positions are alike.
     """
-    with torch.no_grad():
-        for t in times:
-            yield torch.exp(-process.exits(process.clock(float(t), 1).sigma_bar).intensity[0]).cpu()
+    for intensity in _intensities(process, times):
+        yield torch.exp(-intensity)
 
 
 def survival_by_state(
@@ -79,12 +80,14 @@ def survival_by_position(process: ForwardProcess, times: Float[np.ndarray, " t"]
 
 def destroyed_when(contents: Contents) -> str:
     """The figure: chances of all states, and of all positions if these are not alike."""
-    process, symbols, codec = contents.bridge.process, contents.symbols, contents.run.codec
+    process, symbols, codec = contents.process, contents.symbols, contents.run.codec
     times = np.linspace(0, 1, TIMES)
     states, chance = survival_by_state(process, times, pooled=symbols.shared)
     if not len(states):
         return ""
     caption = ["What is destroyed when: the chance that a token is still unchanged at time t."]
+    if contents.whole_paths:
+        caption.append("Time is the expected share of masked tokens.")
     named = min(len(states), curves.MOST_NAMES)
     by_position = survival_by_position(process, times)
     averaged = symbols.shared and by_position is not None
@@ -117,11 +120,20 @@ def destroyed_when(contents: Contents) -> str:
     return markup.figure(drawn, "survival", " ".join(caption))
 
 
+def _intensities(process: ForwardProcess, times: Float[np.ndarray, " t"]) -> Iterator[Float[Tensor, "g n"]]:
+    """`S_x(u(t))`, one time after the other."""
+    at_once = max(1, AT_ONCE // (process.num_positions * process.num_states))
+    with torch.no_grad():
+        for part in torch.from_numpy(times).split(at_once):
+            for sigma_bar in process.clock(part, len(part)).sigma_bar:
+                yield process.exits(sigma_bar[None]).intensity[0].cpu()
+
+
 def _tables(process: ForwardProcess) -> tuple[Tensor, Tensor, Float[Tensor, "d n"]]:
     """Which states of the data each position has, which of them it ever leaves, and how frequent they are."""
     shape = (process.num_positions, process.num_states)
     has = process.data_states.expand(shape).cpu()
-    leaves = has & (next(survival(process, np.ones(1))) < 1)
+    leaves = has & (next(_intensities(process, np.ones(1))) > 0)  # be it so small that the survival rounds to 1
     return has, leaves, process.p_0.double().expand(shape).cpu()
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.bridge import Bridge
-from dmb.networks import Transformer
+from dmb.networks import OrderedNetwork, OrderedTransformer, Transformer
 from dmb.processes import ForwardProcess
 from dmb.samplers import State, time_grid
 
@@ -39,17 +39,30 @@ EFFORTS = (
 
 
 def effort(bridge: Bridge) -> Effort:
-    """The most samples and steps that the budget allows; a pure function of the model's size."""
+    """The most samples and steps that the budget allows; a pure function of the model's size.
+
+    A network that knows one order only writes one position per step, however many steps one asks for.
+    """
     parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
     big = bridge.num_positions > LONG or parameters > LARGE
-    # a transformer uses its weights once per token, an MLP once per sequence
-    calls = bridge.num_positions if isinstance(bridge.network, Transformer) else 1
-    output = bridge.num_positions * bridge.num_states
-    for choice in EFFORTS:
-        cost = choice.samples * choice.steps * (2 * parameters * calls + 100 * output)
+    one_by_one = bridge.ordered is not None and bridge.ordered.order is not None
+    choices = [Effort(samples, bridge.num_positions if one_by_one else steps) for samples, steps in EFFORTS]
+    for choice in choices:
+        tokens, outputs = _work(bridge, choice.steps)
+        cost = choice.samples * (2 * parameters * tokens + 100 * bridge.num_states * outputs)
         if cost <= BUDGET and not (big and choice.samples > 16):
             return choice
-    return EFFORTS[-1]
+    return choices[-1]
+
+
+def _work(bridge: Bridge, steps: int) -> tuple[int, int]:
+    """How often a sample of so many steps uses the network's weights, and at how many positions it asks for states."""
+    network, positions = bridge.ordered or bridge.network, bridge.num_positions
+    if isinstance(network, OrderedTransformer) and network.order is None:
+        return 2 * positions, positions  # every token is asked for once and read once
+    # a transformer uses its weights once per token, an MLP once per sequence
+    attends = isinstance(network, Transformer | OrderedNetwork)
+    return steps * (positions if attends else 1), steps * positions
 
 
 @torch.no_grad()
@@ -81,7 +94,7 @@ def reverse_path(
     Args:
         bridge: the model.
         samples: how many sequences.
-        steps: network calls.
+        steps: network calls; of a network that knows one order only, as many as there are positions.
         count: how many states to keep.
         generator: source of all randomness.
         progress: called after every network call.
