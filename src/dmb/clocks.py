@@ -22,9 +22,6 @@ POWERS = (1.0, 2.0, 4.0)
 STEADY = 2.0
 """How much more weight the steady profile has at first, as a logarithm."""
 
-_FASTEST = 1e30
-"""Whatever has gained this much has rung; beyond it float32 would soon say infinity."""
-
 _WIDEST = 300.0
 """Of logarithms of speeds."""
 
@@ -97,14 +94,16 @@ class Clocks(nn.Module, Configurable, ABC):
         log_speeds = self.log_speeds
         return max(len(self.log_rates), 1 if log_speeds is None else len(log_speeds))
 
-    def sped(self, scale: Float[Tensor, "b e"]) -> Float[Tensor, "b f"]:
-        """`scale` times the speed of each position, in float64 on the way: speeds span hundreds of units of their
-        logarithm.
+    def sped(self, scale: Float[Tensor, "b e"], dtype: torch.dtype | None = None) -> Float[Tensor, "b f"]:
+        """`scale` times the speed of each position, in `dtype` (default: that of `scale`).
+
+        In float64 on the way, since speeds span hundreds of units of their logarithm; and well within the range of
+        `dtype`: a clock that has gained so much has rung for certain.
         """
-        log_speeds = self.log_speeds
+        dtype, log_speeds = dtype or scale.dtype, self.log_speeds
         if log_speeds is None:
-            return scale
-        return (scale.double() * log_speeds.double().exp()).clamp(max=_FASTEST).to(scale.dtype)
+            return scale.to(dtype)
+        return (scale.double() * log_speeds.double().exp()).clamp(max=torch.finfo(dtype).max ** 0.8).to(dtype)
 
     @abstractmethod
     def gained(
@@ -176,7 +175,7 @@ class Steady(Clocks):
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "1 g m"]]:
         elapsed = end if start is None else end - start  # float64, so that a short span keeps its digits
-        return self.sped(elapsed.to(dtype)), self.rates[None].to(dtype)
+        return self.sped(elapsed, dtype), self.rates[None].to(dtype)
 
     def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "1 f"], Float[Tensor, "1 g m"]]:
         return self.sped(torch.ones_like(elapsed[:1, :1])), self.rates[None].to(elapsed.dtype)
@@ -231,7 +230,10 @@ class Varying(Clocks):
         grown = profiles(end.double())[0]
         if start is not None:
             grown = grown - profiles(start.double())[0]
-        return self.sped(torch.ones_like(end[:, :1], dtype=dtype)), self._mixed(grown).to(dtype)
+        mixed = self._mixed(grown)
+        # the scale takes the size of what was gained, so that early on fast positions and late clocks keep their digits
+        most = mixed.detach().amax((-2, -1)).clamp(min=1e-300)[:, None]
+        return self.sped(most, dtype), (mixed / most[..., None]).to(dtype)
 
     def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
         mixed = self._mixed(profiles(elapsed.double())[1]).to(elapsed.dtype)

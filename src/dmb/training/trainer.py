@@ -358,5 +358,8 @@ class _Trainer:
 
     def _log_speeds(self) -> list[float] | None:
         process = self.learner.process
-        speeds = process.clocks.log_speeds if isinstance(process, BridgeProcess) else None
-        return None if speeds is None or len(speeds) > MOST_RATES_LOGGED else speeds.tolist()
+        own = process.clocks.log_speeds if isinstance(process, BridgeProcess) else None
+        if own is None or len(own) > MOST_RATES_LOGGED:
+            return None
+        speeds = process.log_speeds  # with whatever rates of their own positions have besides
+        return (own if speeds is None else speeds).tolist()

@@ -20,8 +20,6 @@ MOST_COLUMNS = 40
 """Of more columns, as many of the first and of the last to be written are shown."""
 HARDLY = 0.6
 """A smaller chance that the slower of two is written first is hardly an order."""
-SAME = 0.01
-"""Logarithms of rates that differ by less are the same."""
 
 
 class History(NamedTuple):
@@ -73,7 +71,7 @@ def log_speeds_over_training(contents: Contents) -> History:
     """Log speeds at every validation that has them; those of the model itself if none has."""
     process = contents.bridge.process
     assert isinstance(process, BridgeProcess)
-    own = process.clocks.log_speeds
+    own = process.clocks.log_speeds if process.log_speeds is None else process.log_speeds
     assert own is not None
     names, rows = [], []
     for record in contents.records("validation", "step", "log_speeds"):
@@ -124,9 +122,8 @@ def _channels(codec: Codec) -> str:
 
 
 def _firmness(process: BridgeProcess, log_speeds: Values, place: str) -> str:
-    """How much chance is left in the order, if speeds alone decide it: one clock per position, of one rate."""
-    rates = process.clocks.log_rates.detach()[:, -1]
-    if process.log_speeds is None or float(rates.max() - rates.min()) > SAME:
+    """How much chance is left in the order, if speeds alone decide it."""
+    if process.log_speeds is None:
         return ""
     chance = firmness(log_speeds)
     shown = f"{100 * chance:.0f} %, averaged over pairs" + (": hardly any order yet" if chance < HARDLY else "")
