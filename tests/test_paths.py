@@ -54,14 +54,14 @@ def chance_of(order, speeds):
     return chance
 
 
-def rank_of(order):
+def turn_of(order):
     return [order.index(i) for i in range(len(order))]
 
 
-def counts_of(ranks, orders):
-    seen = [tuple(row) for row in ranks.tolist()]
-    counts = [seen.count(tuple(rank_of(order))) for order in orders]
-    assert sum(counts) == len(ranks)
+def counts_of(turns, orders):
+    seen = [tuple(row) for row in turns.tolist()]
+    counts = [seen.count(tuple(turn_of(order))) for order in orders]
+    assert sum(counts) == len(turns)
     return counts
 
 
@@ -70,49 +70,49 @@ def counts_of(ranks, orders):
 
 def test_orders_are_drawn_by_the_law_of_plackett_and_luce():
     speeds, orders = (2.0, 0.3, 1.0, 4.0), list(itertools.permutations(range(4)))
-    ranks = paths.draw_ranks(torch.tensor(speeds).log(), 20_000, generator=seeded("ranks"))
-    assert oracles.chi_square_p_value(counts_of(ranks, orders), [chance_of(o, speeds) for o in orders]) > 1e-3
+    turns = paths.draw_turns(torch.tensor(speeds).log(), 20_000, generator=seeded("ranks"))
+    assert oracles.chi_square_p_value(counts_of(turns, orders), [chance_of(o, speeds) for o in orders]) > 1e-3
 
 
 def test_what_is_given_is_written_first_and_the_rest_by_the_same_law():
     speeds = (2.0, 0.3, 1.0, 4.0)
     given = torch.tensor([[False, True, False, True], [True, False, False, False]]).repeat_interleave(10_000, 0)
-    ranks = paths.draw_ranks(torch.tensor(speeds).log(), 20_000, given=given, generator=seeded("ranks"))
-    assert torch.equal(ranks.sort(-1).values, torch.arange(4).expand_as(ranks))
-    assert torch.equal(ranks < given.sum(-1, keepdim=True), given)
+    turns = paths.draw_turns(torch.tensor(speeds).log(), 20_000, given=given, generator=seeded("ranks"))
+    assert torch.equal(turns.sort(-1).values, torch.arange(4).expand_as(turns))
+    assert torch.equal(turns < given.sum(-1, keepdim=True), given)
     for rows, free in ((slice(0, 10_000), (0, 2)), (slice(10_000, None), (1, 2, 3))):
         orders = [tuple(free[k] for k in order) for order in itertools.permutations(range(len(free)))]
-        seen = [tuple(sorted(free, key=lambda i: row[i])) for row in ranks[rows].tolist()]
+        seen = [tuple(sorted(free, key=lambda i: row[i])) for row in turns[rows].tolist()]
         counts = [seen.count(order) for order in orders]
         assert sum(counts) == 10_000
         assert oracles.chi_square_p_value(counts, [chance_of(order, speeds) for order in orders]) > 1e-3
 
 
 def test_the_position_that_is_masked_fastest_is_written_last():
-    ranks = paths.draw_ranks(torch.tensor([0.0, 60.0, 0.0, -60.0]), 500, generator=seeded("ranks"))
-    assert (ranks[:, 1] == 3).all()
-    assert (ranks[:, 3] == 0).all()
-    assert 150 < (ranks[:, 0] == 1).sum() < 350
+    turns = paths.draw_turns(torch.tensor([0.0, 60.0, 0.0, -60.0]), 500, generator=seeded("ranks"))
+    assert (turns[:, 1] == 3).all()
+    assert (turns[:, 3] == 0).all()
+    assert 150 < (turns[:, 0] == 1).sum() < 350
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_speeds_six_hundred_units_of_their_logarithm_apart_are_still_told_apart(dtype):
     log_speeds = torch.tensor([300.0, -300.0, 299.0, -299.0, 0.0], dtype=dtype)
-    ranks = paths.draw_ranks(log_speeds, 4000, generator=seeded("ranks"))
-    assert (ranks[:, 4] == 2).all()
-    assert (ranks[:, [0, 2]].sort(-1).values == torch.tensor([3, 4])).all()
-    assert (ranks[:, [1, 3]].sort(-1).values == torch.tensor([0, 1])).all()
+    turns = paths.draw_turns(log_speeds, 4000, generator=seeded("ranks"))
+    assert (turns[:, 4] == 2).all()
+    assert (turns[:, [0, 2]].sort(-1).values == torch.tensor([3, 4])).all()
+    assert (turns[:, [1, 3]].sort(-1).values == torch.tensor([0, 1])).all()
     for fast, slow in ((0, 2), (3, 1)):  # e to 1
-        later = (ranks[:, fast] > ranks[:, slow]).float().mean().item()
+        later = (turns[:, fast] > turns[:, slow]).float().mean().item()
         assert later == pytest.approx(math.e / (1 + math.e), abs=4 * 0.5 / 4000**0.5)
     given = torch.tensor([[True, False, False, False, True]]).expand(4000, -1)
-    ranks = paths.draw_ranks(log_speeds, 4000, given=given, generator=seeded("ranks"))
-    assert torch.equal(ranks < 2, given)
-    assert (ranks[:, 2] == 4).all()
+    turns = paths.draw_turns(log_speeds, 4000, given=given, generator=seeded("ranks"))
+    assert torch.equal(turns < 2, given)
+    assert (turns[:, 2] == 4).all()
 
 
 def test_the_same_seed_gives_the_same_order():
-    one, two, other = (paths.draw_ranks(torch.zeros(8), 3, generator=seeded(seed)) for seed in (0, 0, 1))
+    one, two, other = (paths.draw_turns(torch.zeros(8), 3, generator=seeded(seed)) for seed in (0, 0, 1))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 
@@ -120,7 +120,7 @@ def test_the_same_seed_gives_the_same_order():
 def test_the_chance_of_an_order_is_a_product_by_hand_and_all_chances_sum_to_one():
     speeds, orders = (2.0, 0.3, 1.0, 4.0), list(itertools.permutations(range(4)))
     log_speeds = torch.tensor(speeds, dtype=torch.float64).log()
-    found = paths.log_prob_of_ranks(log_speeds, torch.tensor([rank_of(order) for order in orders])).exp()
+    found = paths.log_prob_of_turns(log_speeds, torch.tensor([turn_of(order) for order in orders])).exp()
     np.testing.assert_allclose(found, [chance_of(order, speeds) for order in orders], rtol=1e-12)
     assert found.sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -129,10 +129,10 @@ def test_the_chance_of_an_order_is_a_product_by_hand_and_all_chances_sum_to_one(
 def test_what_is_given_has_no_part_in_the_chance_of_an_order(given):
     speeds, free = (2.0, 0.3, 1.0, 4.0), [i for i in range(4) if i not in given]
     orders = list(itertools.permutations(free))
-    ranks = torch.tensor([rank_of([*given, *order]) for order in orders])
+    turns = torch.tensor([turn_of([*given, *order]) for order in orders])
     mask = torch.tensor([[i in given for i in range(4)]]).expand(len(orders), -1)
     log_speeds = torch.tensor(speeds, dtype=torch.float64).log()
-    found = paths.log_prob_of_ranks(log_speeds, ranks, mask).exp()
+    found = paths.log_prob_of_turns(log_speeds, turns, mask).exp()
     np.testing.assert_allclose(found, [chance_of(order, speeds) for order in orders], rtol=1e-12)
     assert found.sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -140,9 +140,9 @@ def test_what_is_given_has_no_part_in_the_chance_of_an_order(given):
 @pytest.mark.parametrize("given", [None, [False, False, True, False]])
 def test_the_chance_of_an_order_and_its_gradient_are_finite_at_any_speeds(given):
     log_speeds = torch.tensor([300.0, -300.0, 0.0, 1.0], dtype=torch.float64, requires_grad=True)
-    rank = torch.tensor([[3, 2, 0, 1]])  # position 1, the slowest by far, would have been masked second
+    turn = torch.tensor([[3, 2, 0, 1]])  # position 1, the slowest by far, would have been masked second
     mask = None if given is None else torch.tensor([given])
-    log_prob = paths.log_prob_of_ranks(log_speeds, rank, mask)
+    log_prob = paths.log_prob_of_turns(log_speeds, turn, mask)
     # by hand: 0 first, surely; then 1, against 2 and 3 or 3 alone; then 3, against 2 if that is not given
     assert log_prob.item() == pytest.approx(-301 if given else -300 - math.log1p(math.e) + 1 - math.log1p(math.e))
     [slope] = torch.autograd.grad(log_prob.sum(), log_speeds)
@@ -157,8 +157,8 @@ def test_the_chance_of_an_order_and_its_gradient_are_finite_at_any_speeds(given)
 
 def every_path(wrong=0.0):
     """The cost of every sequence in every order, `[27, 6]`, by one call of the network."""
-    bridge, rank = toys.ordered_bridge(MU, SPEEDS, wrong), torch.tensor([rank_of(order) for order in ORDERS])
-    found = paths.path_costs(bridge, STATES.repeat_interleave(len(ORDERS), 0), rank.repeat(len(STATES), 1))
+    bridge, turn = toys.ordered_bridge(MU, SPEEDS, wrong), torch.tensor([turn_of(order) for order in ORDERS])
+    found = paths.path_costs(bridge, STATES.repeat_interleave(len(ORDERS), 0), turn.repeat(len(STATES), 1))
     return found.detach().sum(-1).view(len(STATES), len(ORDERS))
 
 
@@ -247,8 +247,8 @@ def all_draws(orders, given, monkeypatch):
     free = [i for i in range(3) if i not in given]
     single = list(itertools.permutations(free))
     combinations = list(itertools.product(single, repeat=orders))
-    ranks = torch.tensor([[rank_of([*given, *order]) for order in row] for row in combinations])
-    monkeypatch.setattr(paths, "draw_ranks", lambda *_, **__: ranks.transpose(0, 1).flatten(0, 1))
+    turns = torch.tensor([[turn_of([*given, *order]) for order in row] for row in combinations])
+    monkeypatch.setattr(paths, "draw_turns", lambda *_, **__: turns.transpose(0, 1).flatten(0, 1))
     chance = [math.prod(chance_of(order, SPEEDS) for order in row) for row in combinations]
     assert sum(chance) == pytest.approx(1)
     x_0 = torch.tensor([X]).expand(len(combinations), -1)

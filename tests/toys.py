@@ -86,7 +86,7 @@ def model(name, mu, head="mean"):
 
 
 class Conditionals(dmb.OrderedNetwork):
-    """The exact conditionals of a table at every position given the tokens of lower rank, by enumeration.
+    """The exact conditionals of a table at every position given the tokens of an earlier turn, by enumeration.
 
     With `wrong` they are bent, in a smooth way that goes by the position and the visible tokens alone.
     """
@@ -102,9 +102,9 @@ class Conditionals(dmb.OrderedNetwork):
     def config(self):
         raise ValueError("a table is not a model to save")
 
-    def forward(self, x_t, t=None, label=None, given=None, rank=None):
-        rank = self.standing_first(x_t) if rank is None else rank
-        seen = rank[:, None] < rank[:, :, None]
+    def forward(self, x_t, t=None, label=None, given=None, turn=None):
+        turn = self.standing_first(x_t) if turn is None else turn
+        seen = turn[:, None] < turn[:, :, None]
         differs = (x_t[..., None] != self.sequences.T).to(self.mu)
         fits = torch.einsum("bij,bjk->bik", seen.to(self.mu), differs) == 0
         token = torch.nn.functional.one_hot(self.sequences, self.num_states).to(self.mu)

@@ -307,8 +307,9 @@ class Bridge(Pretrained):
             x_T = torch.where(given, kept.expand(count, -1), x_T)
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
         if self.ordered is not None and name in ("ancestral", "first_hitting"):
-            one_by_one = self.num_positions if name == "first_hitting" else None
-            return self._states(in_order(denoiser, x_T, share_grid(one_by_one or steps or 64, grid), generator))
+            one_by_one = name == "first_hitting"
+            shares = share_grid(self.num_positions) if one_by_one else share_grid(64 if steps is None else steps, grid)
+            return self._states(in_order(denoiser, x_T, shares, generator))
         if steps is None:
             steps = 1 if name == "first_hitting" else 64
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))

@@ -159,7 +159,8 @@ class Clocks(nn.Module, Configurable, ABC):
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
         speeds, basis = None, tensors.get("basis")
         if "speed_weights" in tensors:
-            speeds = torch.ones_like(tensors["speed_weights"] if basis is None else basis[:, 0])
+            rows = tensors["speed_weights"] if basis is None else basis
+            speeds = rows.new_ones(len(rows))
         return cls(tensors["running"].to(tensors["log_rates"].dtype), speeds, basis, **config)
 
 

@@ -22,16 +22,16 @@ if TYPE_CHECKING:  # which imports this module
     import dmb.bridge
 
 
-def draw_ranks(
+def draw_turns(
     log_speeds: Float[Tensor, " d"],
     batch: int,
     *,
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "b d"]:
-    """When each position is written: rank 0 comes first, and was masked last. What is given comes before all else.
+    """When each position is written: turn 0 comes first, and was masked last. What is given comes before all else.
 
-    >>> draw_ranks(torch.tensor([400.0, 0.0, -400.0]), 2)  # the slowest to be masked is the first to be written
+    >>> draw_turns(torch.tensor([400.0, 0.0, -400.0]), 2)  # the slowest to be masked is the first to be written
     tensor([[2, 1, 0],
             [2, 1, 0]])
     """
@@ -43,14 +43,14 @@ def draw_ranks(
     return log_time.argsort(dim=-1, descending=True).argsort(dim=-1)
 
 
-def ranks_for(
+def turns_for(
     model: "dmb.bridge.Bridge",
     count: int,
     *,
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "b d"]:
-    """Ranks of `count` paths of a bridge; if its network knows one order only, that one."""
+    """Turns of `count` paths of a bridge; if its network knows one order only, that one."""
     log_speeds, network = model.process.log_speeds, model.ordered
     assert log_speeds is not None
     assert network is not None
@@ -61,21 +61,21 @@ def ranks_for(
                 f"a {type(network).__name__} knows one order only: what is given must be a beginning of it"
             )
         return network.order.argsort().expand(count, -1)
-    return draw_ranks(log_speeds, count, given=given, generator=generator)
+    return draw_turns(log_speeds, count, given=given, generator=generator)
 
 
-def log_prob_of_ranks(
-    log_speeds: Float[Tensor, " d"], rank: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
+def log_prob_of_turns(
+    log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
 ) -> Float[Tensor, " b"]:
     r"""`log` of the chance of an order, Plackett and Luce's: `Σ_r log v_r - log Σ_{s ≤ r} v_s`.
 
     The last to be written was the first to be masked, out of all; the one before it out of all others; and so on.
 
-    >>> log_prob_of_ranks(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one of six
+    >>> log_prob_of_turns(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one of six
     tensor([0.1667])
     """
-    in_turn = rank.argsort(dim=-1)
-    speeds = log_speeds.expand_as(rank).gather(-1, in_turn)
+    in_turn = turn.argsort(dim=-1)
+    speeds = log_speeds.expand_as(turn).gather(-1, in_turn)
     if given is None:
         return (speeds - speeds.logcumsumexp(-1)).sum(-1)
     drawn = ~given.gather(-1, in_turn)
@@ -86,11 +86,11 @@ def log_prob_of_ranks(
 def path_costs(
     model: "dmb.bridge.Bridge",
     x_0: Int[Tensor, "b d"],
-    rank: Int[Tensor, "b d"],
+    turn: Int[Tensor, "b d"],
     label: Int[Tensor, " b"] | None = None,
 ) -> Float[Tensor, "b d"]:
-    """`-log π_i(x_0^i | tokens of lower rank)` at each position, in nats: one pass of the network."""
-    output = model.network(x_0, rank=rank, **({} if label is None else {"label": label}))
+    """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
+    output = model.network(x_0, turn=turn, **({} if label is None else {"label": label}))
     logits = torch.where(model.process.data_states, output.to(model.process.dtype), -torch.inf)
     return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
@@ -129,11 +129,11 @@ def path_loss(
             f"speeds are learned by comparing orders of one sequence: orders must be at least 2, got {orders}"
         )
     every = None if given is None else given.repeat(orders, 1)
-    rank = ranks_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
+    turn = turns_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
     if rows is not None:
-        x_0, rank = x_0[rows], rank[:, rows]
+        x_0, turn = x_0[rows], turn[:, rows]
         label, given = (None if each is None else each[rows] for each in (label, given))
-    flat, known = rank.flatten(0, 1), None if given is None else given.repeat(orders, 1)
+    flat, known = turn.flatten(0, 1), None if given is None else given.repeat(orders, 1)
     cost = path_costs(model, x_0.repeat(orders, 1), flat, None if label is None else label.repeat(orders))
     if known is not None:
         cost = torch.where(known, 0.0, cost)
@@ -142,7 +142,7 @@ def path_loss(
         others = (total.sum(0) - total) / (orders - 1)
         log_speeds = model.process.log_speeds
         assert log_speeds is not None
-        log_prob = log_prob_of_ranks(log_speeds, flat, known).view_as(total)
+        log_prob = log_prob_of_turns(log_speeds, flat, known).view_as(total)
         total = total + (total - others).detach() * (log_prob - log_prob.detach())
     return total.mean(0)
 
@@ -177,8 +177,8 @@ def path_bound(
     score = torch.zeros(len(x_0), dtype=torch.float64, device=x_0.device)
     for _ in range(samples):
         for rows in torch.arange(len(x_0), device=x_0.device).split(batch_size):
-            rank = ranks_for(model, len(rows), generator=generator)
-            cost = path_costs(model, x_0[rows], rank, None if label is None else label[rows])
+            turn = turns_for(model, len(rows), generator=generator)
+            cost = path_costs(model, x_0[rows], turn, None if label is None else label[rows])
             if cost.isnan().any():
                 raise ValueError("the network gives nan: the bound is not a number")
             score[rows] += cost.double().sum(-1) / samples

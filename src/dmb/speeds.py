@@ -19,9 +19,9 @@ def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
     functions, the ramp first.
 
     >>> waves((3,))
-    tensor([[-0.2500,  0.8660],
-            [ 0.0000,  0.0000],
-            [ 0.2500, -0.8660]])
+    tensor([[-0.2500,  0.5000],
+            [ 0.0000, -1.0000],
+            [ 0.2500,  0.5000]])
     >>> waves((8, 8)).shape
     torch.Size([64, 10])
     """
@@ -31,7 +31,8 @@ def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
     for axis, length in enumerate(shape):
         place = torch.arange(length, dtype=torch.float64)
         along = [SLOPE * (place - place.mean())]
-        along += [torch.cos(torch.pi * k * (place + 0.5) / length) for k in range(1, count + 1)]
+        lowest = 2 if length <= count + 1 else 1  # of few positions, ramp and half a wave would say the same
+        along += [torch.cos(torch.pi * k * (place + 0.5) / length) for k in range(lowest, count + 1)]
         for values in along[: length - 1]:
             spread = [1] * len(shape)
             spread[axis] = length

@@ -30,7 +30,7 @@ def tokens(rows=5, seed="tokens"):
     return torch.randint(STATES - 1, (rows, POSITIONS), generator=seeded(seed))
 
 
-def random_ranks(rows=5):
+def random_turns(rows=5):
     return torch.rand(rows, POSITIONS, generator=seeded("ranks")).argsort(-1)
 
 
@@ -42,32 +42,32 @@ every_placing = pytest.mark.parametrize("placed", [False, True], ids=["rotary", 
 
 
 @every_placing
-@pytest.mark.parametrize("rank", [random_ranks(), TIED], ids=["all different", "with ties"])
-def test_an_output_depends_on_all_tokens_of_lower_rank_and_on_no_other(rank, placed):
-    network, x = transformer(placed=placed), tokens(len(rank))
-    base = network(x, rank=rank)
+@pytest.mark.parametrize("turn", [random_turns(), TIED], ids=["all different", "with ties"])
+def test_an_output_depends_on_all_tokens_of_an_earlier_turn_and_on_no_other(turn, placed):
+    network, x = transformer(placed=placed), tokens(len(turn))
+    base = network(x, turn=turn)
     for j in range(POSITIONS):
         changed = x.clone()
         changed[:, j] = (changed[:, j] + 1) % (STATES - 1)
-        output = network(changed, rank=rank)
-        for row, i in itertools.product(range(len(rank)), range(POSITIONS)):
-            if rank[row, j] < rank[row, i]:
+        output = network(changed, turn=turn)
+        for row, i in itertools.product(range(len(turn)), range(POSITIONS)):
+            if turn[row, j] < turn[row, i]:
                 assert (output[row, i] - base[row, i]).abs().max() > 1e-5
             else:
                 assert torch.equal(output[row, i], base[row, i])
 
 
 def test_only_the_order_of_ranks_matters():
-    network, x, rank = transformer(), tokens(), random_ranks()
-    assert torch.equal(network(x, rank=rank), network(x, rank=10 * rank + 3))
-    assert not torch.allclose(network(x, rank=rank), network(x, rank=POSITIONS - 1 - rank), atol=1e-2)
+    network, x, turn = transformer(), tokens(), random_turns()
+    assert torch.equal(network(x, turn=turn), network(x, turn=10 * turn + 3))
+    assert not torch.allclose(network(x, turn=turn), network(x, turn=POSITIONS - 1 - turn), atol=1e-2)
 
 
 def test_without_ranks_what_stands_was_written_from_left_to_right_and_masks_see_it_all():
     network, x, mask = transformer(), tokens(1), STATES - 1
     x[0, [0, 3, 4]] = mask
-    rank = torch.tensor([[7, 0, 1, 7, 7, 2, 3]])
-    assert torch.equal(network(x), network(x, rank=rank))
+    turn = torch.tensor([[7, 0, 1, 7, 7, 2, 3]])
+    assert torch.equal(network(x), network(x, turn=turn))
     assert torch.equal(network(x), network(x, torch.rand(1), None, x != mask))  # neither time nor given is read
     base = network(x)
     for j in (1, 2, 5, 6):
@@ -79,54 +79,54 @@ def test_without_ranks_what_stands_was_written_from_left_to_right_and_masks_see_
 
 
 def test_the_hidden_token_of_a_query_is_the_mask_whatever_stands_there():
-    network, x, rank = transformer(), tokens(), random_ranks()
-    last = rank.argmax(-1, keepdim=True)
+    network, x, turn = transformer(), tokens(), random_turns()
+    last = turn.argmax(-1, keepdim=True)
     hidden = x.scatter(1, last, STATES - 1)
-    assert torch.equal(network(x, rank=rank), network(hidden, rank=rank))
+    assert torch.equal(network(x, turn=turn), network(hidden, turn=turn))
 
 
 @every_placing
 def test_where_a_position_is_shows_only_in_a_network_that_is_told(placed):
-    first = transformer(placed=placed)(tokens(1), rank=torch.zeros(1, POSITIONS, dtype=torch.long))[0]
+    first = transformer(placed=placed)(tokens(1), turn=torch.zeros(1, POSITIONS, dtype=torch.long))[0]
     apart = torch.cdist(first, first) + torch.eye(POSITIONS)
     assert apart.min() > 0.1 if placed else (first - first[0]).abs().max() < 1e-5
 
 
 def test_the_distance_of_tokens_shows_and_not_where_they_are():
     """All moved by one place, with nothing else to see, they say the same; two that change places do not."""
-    network, x, rank = transformer(), tokens(), random_ranks()
-    unseen = rank[:, -1:] * 0 + POSITIONS
-    here, there = torch.cat([rank[:, :-1], unseen], 1), torch.cat([unseen, rank[:, :-1]], 1)
-    base = network(x, rank=here)
-    torch.testing.assert_close(network(x.roll(1, -1), rank=there)[:, 1:], base[:, :-1], rtol=0, atol=1e-5)
+    network, x, turn = transformer(), tokens(), random_turns()
+    unseen = turn[:, -1:] * 0 + POSITIONS
+    here, there = torch.cat([turn[:, :-1], unseen], 1), torch.cat([unseen, turn[:, :-1]], 1)
+    base = network(x, turn=here)
+    torch.testing.assert_close(network(x.roll(1, -1), turn=there)[:, 1:], base[:, :-1], rtol=0, atol=1e-5)
     first, second = here.argsort(-1)[:, :1], here.argsort(-1)[:, 1:2]
     swapped = x.scatter(1, first, x.gather(1, second)).scatter(1, second, x.gather(1, first))
     order = here.scatter(1, first, 1).scatter(1, second, 0)  # each token keeps its turn
     last = [POSITIONS - 1] * 5
     differ = (x.gather(1, first) != x.gather(1, second))[:, 0]
     assert differ.any()
-    apart = (network(swapped, rank=order) - base)[range(5), last].abs().amax(-1)
+    apart = (network(swapped, turn=order) - base)[range(5), last].abs().amax(-1)
     assert apart[differ].min() > 1e-3
 
 
 def test_an_untrained_network_gives_every_state_the_same_number():
     network = dmb.OrderedTransformer(STATES, POSITIONS, width=16)
-    assert (network(tokens(), rank=random_ranks()) == 0).all()
+    assert (network(tokens(), turn=random_turns()) == 0).all()
 
 
 def test_rows_do_not_see_each_other():
-    network, x, rank = transformer(), tokens(), random_ranks()
-    torch.testing.assert_close(network(x, rank=rank)[2:], network(x[2:], rank=rank[2:]), rtol=1e-4, atol=1e-5)
+    network, x, turn = transformer(), tokens(), random_turns()
+    torch.testing.assert_close(network(x, turn=turn)[2:], network(x[2:], turn=turn[2:]), rtol=1e-4, atol=1e-5)
 
 
 def test_labels_show_and_minus_one_is_none():
-    network, x, rank, label = transformer(num_classes=3), tokens(), random_ranks(), torch.arange(5) % 3
-    base = network(x, label=label, rank=rank)
-    assert (network(x, label=(label + 1) % 3, rank=rank) - base).abs().amax((1, 2)).min() > 1e-3
-    assert (network(x, rank=rank) - base).abs().amax((1, 2)).min() > 1e-3
-    assert torch.equal(network(x, rank=rank), network(x, label=torch.full((5,), -1), rank=rank))
+    network, x, turn, label = transformer(num_classes=3), tokens(), random_turns(), torch.arange(5) % 3
+    base = network(x, label=label, turn=turn)
+    assert (network(x, label=(label + 1) % 3, turn=turn) - base).abs().amax((1, 2)).min() > 1e-3
+    assert (network(x, turn=turn) - base).abs().amax((1, 2)).min() > 1e-3
+    assert torch.equal(network(x, turn=turn), network(x, label=torch.full((5,), -1), turn=turn))
     with pytest.raises(ValueError, match="label needs a network made with num_classes"):
-        transformer()(x, label=label, rank=rank)
+        transformer()(x, label=label, turn=turn)
 
 
 def test_a_width_that_heads_cannot_share_is_refused():
@@ -173,15 +173,15 @@ def test_a_memory_says_what_reading_everything_again_does(seed, placed, labelled
 
 
 def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
-    network, x, rank = transformer(), tokens(), random_ranks()
-    order, memory, said = rank.argsort(-1), network.begin(5, POSITIONS), []
+    network, x, turn = transformer(), tokens(), random_turns()
+    order, memory, said = turn.argsort(-1), network.begin(5, POSITIONS), []
     nothing = torch.zeros(5, 0, dtype=torch.long)
     new = nothing, nothing, nothing.bool()
     for turn in range(POSITIONS):
         at = order[:, turn : turn + 1]
         said.append(network.extend(memory, *new, at))
         new = x.gather(1, at), at, torch.ones(5, 1, dtype=torch.bool)
-    whole = network(x, rank=rank).gather(1, order[..., None].expand(-1, -1, STATES))
+    whole = network(x, turn=turn).gather(1, order[..., None].expand(-1, -1, STATES))
     torch.testing.assert_close(torch.cat(said, 1), whole, rtol=0, atol=1e-5)
 
 
@@ -209,17 +209,17 @@ def test_a_causal_output_depends_on_all_tokens_to_its_left_and_on_no_other(place
 def test_a_causal_network_refuses_any_other_order():
     network, x = transformer(dmb.CausalTransformer), tokens()
     left_to_right = torch.arange(POSITIONS).expand(5, -1)
-    assert torch.equal(network(x, rank=left_to_right), network(x))
-    for rank in (left_to_right.flip(-1), random_ranks(), left_to_right[:, [0, 1, 2, 3, 4, 6, 5]]):
+    assert torch.equal(network(x, turn=left_to_right), network(x))
+    for turn in (left_to_right.flip(-1), random_turns(), left_to_right[:, [0, 1, 2, 3, 4, 6, 5]]):
         with pytest.raises(ValueError, match="reads from left to right: what is given must be a beginning"):
-            network(x, rank=rank)
+            network(x, turn=turn)
     with pytest.raises(ValueError, match="what is given must be a beginning"):
         network(x.index_fill(1, torch.tensor([2]), STATES - 1))
 
 
-def test_a_causal_network_refuses_tokens_of_equal_rank_which_must_not_see_each_other():
+def test_a_causal_network_refuses_tokens_of_one_turn_which_must_not_see_each_other():
     with pytest.raises(ValueError, match="reads from left to right"):
-        transformer(dmb.CausalTransformer)(tokens(), rank=torch.zeros(5, POSITIONS, dtype=torch.long))
+        transformer(dmb.CausalTransformer)(tokens(), turn=torch.zeros(5, POSITIONS, dtype=torch.long))
 
 
 def test_a_causal_network_refuses_to_learn_from_what_is_given_to_its_right():

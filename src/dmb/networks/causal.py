@@ -43,10 +43,10 @@ class CausalTransformer(OrderedTransformer):
         t: Float[Tensor, " b"] | None = None,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
-        rank: Int[Tensor, "b d"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        rank = self.standing_first(x_t) if rank is None else rank
-        step, stands = rank.diff(dim=-1), x_t[:, :-1] != self.num_states - 1
+        turn = self.standing_first(x_t) if turn is None else turn
+        step, stands = turn.diff(dim=-1), x_t[:, :-1] != self.num_states - 1
         if ((step < 0) | ((step == 0) & stands)).any():
             raise ValueError("a CausalTransformer reads from left to right: what is given must be a beginning")
         condition = self.condition(label, len(x_t))

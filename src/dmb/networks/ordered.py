@@ -54,27 +54,28 @@ class OrderedNetwork(Network):
         t: Float[Tensor, " b"] | None = None,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
-        rank: Int[Tensor, "b d"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        """Outputs at every position, from the tokens of lower rank; those of equal rank do not see each other.
+        """Outputs at every position, from the tokens of earlier turns; those of one turn do not see each other.
 
         Args:
             x_t: tokens.
             t: not read. There is no time to tell: what stands says how far the path has come.
             label: class of each row, or -1 for none; only for a network made with `num_classes`.
-            given: not read. What is given has a low rank.
-            rank: when each position is written. Default: what is not masked was written from left to right, and what
+            given: not read. What is given has an early turn.
+            turn: when each position is written. Default: what is not masked was written from left to right, and what
                 is masked comes after it (`standing_first`).
         """
 
     def standing_first(self, x_t: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
-        """Ranks by which the tokens that are not masked were written from left to right, and the rest follows."""
+        """Turns by which the tokens that are not masked were written from left to right, and the rest follows."""
         stands = x_t != self.num_states - 1
         return torch.where(stands, stands.cumsum(-1) - 1, self.num_positions)
 
-    def begin(self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None) -> Memory:
+    def begin(
+        self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None, device: torch.device | None = None
+    ) -> Memory:
         """An empty memory for `batch` sequences of at most `slots` tokens."""
-        device = next(self.parameters()).device
         empty = torch.zeros(batch, slots, dtype=torch.long, device=device)
         return Memory(empty, empty.clone(), empty.bool(), label)
 
@@ -103,8 +104,8 @@ class OrderedNetwork(Network):
         places = torch.where(memory.filled, memory.at, self.num_positions)[:, :slots]
         blank = torch.zeros(len(tokens), self.num_positions + 1, dtype=torch.long, device=tokens.device)
         x = (blank + self.num_states - 1).scatter(1, places, memory.tokens[:, :slots])[:, :-1]
-        rank = (blank + slots).scatter(1, places, torch.arange(slots, device=x.device).expand_as(places))[:, :-1]
-        output = self(x, label=memory.label, rank=rank)
+        turn = (blank + slots).scatter(1, places, torch.arange(slots, device=x.device).expand_as(places))[:, :-1]
+        output = self(x, label=memory.label, turn=turn)
         return output.gather(1, ask[..., None].expand(-1, -1, output.shape[-1]))
 
 
@@ -146,9 +147,9 @@ class OrderedBlock(Block):
 class OrderedTransformer(OrderedNetwork):
     """Two streams through one set of weights, so that one pass answers for every position of a path.
 
-    Position `i` has a content, which sees the contents of rank up to its own, and a query, whose token is hidden and
-    which sees the contents of lower rank. The queries are what the outputs are made of. (XLNet, arXiv 1906.08237, has
-    such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In every
+    Position `i` has a content, which sees the contents of turns up to its own, and a query, whose token is hidden and
+    which sees the contents of earlier turns. The queries are what the outputs are made of. (XLNet, arXiv 1906.08237,
+    has such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In every
     block there is also one learned value that everyone sees: the first query has nothing else to look at.
 
     Args:
@@ -166,8 +167,8 @@ class OrderedTransformer(OrderedNetwork):
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
     >>> network = OrderedTransformer.for_process(process, width=32)
-    >>> x_0, rank = torch.zeros(2, 64, dtype=torch.long), torch.rand(2, 64).argsort(-1)
-    >>> network(x_0, rank=rank).shape
+    >>> x_0, turn = torch.zeros(2, 64, dtype=torch.long), torch.rand(2, 64).argsort(-1)
+    >>> network(x_0, turn=turn).shape
     torch.Size([2, 64, 28])
     """
 
@@ -215,16 +216,18 @@ class OrderedTransformer(OrderedNetwork):
         t: Float[Tensor, " b"] | None = None,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
-        rank: Int[Tensor, "b d"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        rank = self.standing_first(x_t) if rank is None else rank
-        later, earlier = rank[:, :, None], rank[:, None]
+        turn = self.standing_first(x_t) if turn is None else turn
+        later, earlier = turn[:, :, None], turn[:, None]
         seen = torch.cat([earlier <= later, earlier < later], dim=1)
         at = torch.arange(self.num_positions, device=x_t.device)[None]
         return self._streams(x_t, at, at, label, seen, [None] * len(self.blocks))
 
-    def begin(self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None) -> Memory:
-        memory = super().begin(batch, slots, label)
+    def begin(
+        self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None, device: torch.device | None = None
+    ) -> Memory:
+        memory = super().begin(batch, slots, label, device)
         weight, heads = self.tokens.weight, int(self._options["heads"])
         shape = (batch, heads, slots, weight.shape[1] // heads)
         if hasattr(weight, "full_tensor"):  # sharded, and put together for `forward` only: nothing can be kept
@@ -264,12 +267,12 @@ class OrderedTransformer(OrderedNetwork):
         if self.places is not None:
             contents, queries = contents + self.places[at], queries + self.places[ask]
         both = torch.cat([contents, queries], dim=1)
-        turned = self.rotary[:, torch.cat([at, ask], dim=1)][:, :, None]
+        angles = self.rotary[:, torch.cat([at, ask], dim=1)][:, :, None]
         bias = torch.where(F.pad(seen, (1, 0), value=True), both.new_zeros(()), -torch.inf)[:, None]
         for block, slots in zip(self.blocks, kept, strict=True):
             # no block comes after the last, and so no one asks for the contents that it would make
             asking = ask.shape[1] if block is self.blocks[-1] else both.shape[1]
-            both = block(both, condition, turned, bias, x.shape[1], asking, slots)
+            both = block(both, condition, angles, bias, x.shape[1], asking, slots)
         return self.last(both, condition)
 
     def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:

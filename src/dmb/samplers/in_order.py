@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dmb import numerics
 from dmb.networks.ordered import OrderedNetwork
-from dmb.paths import ranks_for
+from dmb.paths import turns_for
 from dmb.samplers.base import Denoiser, State
 
 
@@ -33,16 +33,16 @@ def in_order(
     assert network is not None
     (batch, positions), device = x_T.shape, x_T.device
     given = torch.zeros_like(x_T, dtype=torch.bool) if denoiser.given is None else denoiser.given
-    turn = ranks_for(model, batch, given=given, generator=generator).argsort(dim=-1)
+    order = turns_for(model, batch, given=given, generator=generator).argsort(dim=-1)
     known = given.sum(-1, keepdim=True)
     first, blanks = int(known.max()), positions - int(known.min())
     # rows with fewer blanks than others leave their last columns empty
     column = known + torch.arange(blanks, device=device)
-    at, there = turn.gather(1, column.clamp(max=positions - 1)), column < positions
+    at, there = order.gather(1, column.clamp(max=positions - 1)), column < positions
     ends = (blanks * (1 - shares.to(device).double())).round().long().tolist()
-    steps = pairwise(range(blanks + 1) if network.order is not None else ends)
+    steps = pairwise(range(blanks + 1) if network.order is not None and blanks else ends)
     reader = _Reader(denoiser, network, batch, first + blanks)
-    before = turn[:, :first]
+    before = order[:, :first]
     new = x_T.gather(1, before), before, torch.arange(first, device=device) < known
     x = x_T
     yield State(1.0, x)
@@ -66,7 +66,7 @@ class _Reader:
         labels = [denoiser.label]
         if denoiser.label is not None and denoiser.guidance != 1:
             labels.append(torch.full_like(denoiser.label, -1))
-        self._memories = [network.begin(batch, slots, label) for label in labels]
+        self._memories = [network.begin(batch, slots, label, denoiser.model.device) for label in labels]
 
     def read(
         self, tokens: Int[Tensor, "b k"], at: Int[Tensor, "b k"], filled: Tensor, ask: Int[Tensor, "b m"]

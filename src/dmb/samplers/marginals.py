@@ -31,6 +31,10 @@ def estimate_marginals(
         steps: steps of each chain; with 1 the average is over draws of the prior alone.
         generator: source of all randomness.
     """
+    if model.ordered is not None:  # by whole paths: how often each token was written
+        x = model.sample(chains, steps=steps, generator=generator)
+        counts = torch.zeros(model.num_positions, model.num_states, dtype=model.process.dtype, device=x.device)
+        return counts.scatter_add(1, x.T, torch.ones_like(x.T, dtype=counts.dtype)) / chains
     total = torch.zeros((), dtype=torch.float64, device=model.process.device)
     times = time_grid(model.process, steps)
     at_once = max(1, _AT_ONCE // (model.num_positions * model.process.num_states))

@@ -243,7 +243,8 @@ class _Trainer:
         settings, progress = self.settings, self.progress
         while progress.cycle < settings.cycles and not self._converged():
             if progress.phase == "matrix":
-                if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate:
+                by_paths = self.bridge.ordered is not None  # which have no prior that would depend on p_0
+                if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and not by_paths:
                     self.learner.reestimate_marginals()
                 for _ in matrix_phase(self.learner, self.data.train):
                     asked, _ = self.loop.interrupted()  # if time is up, there is a first step of Score-learning yet
