@@ -27,6 +27,7 @@ from dmb.samplers import (
     estimate_marginals,
     in_order,
     share_grid,
+    split_template,
     time_grid,
 )
 from dmb.schedules import Clock
@@ -234,16 +235,7 @@ class Bridge(Pretrained):
         return self.network(x_t, clock.t, **{name: told[name] for name in self._takes if told[name] is not None})
 
     def _label(self, label: Tensor | None, count: int) -> Int[Tensor, " b"] | None:
-        if label is None:
-            return None
-        if label.shape != (count,):
-            raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
-        if not self.num_classes:
-            raise ValueError("label needs a network made with num_classes > 0")
-        if label.min() < -1 or label.max() >= self.num_classes:
-            worst = label[(label < -1) | (label >= self.num_classes)][0].item()
-            raise ValueError(f"label must lie in [0, {self.num_classes}), or be -1 for none, got {worst}")
-        return label.to(self.device)
+        return None if label is None else checks.labels(label, count, self.num_classes).to(self.device)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
 
@@ -292,7 +284,7 @@ class Bridge(Pretrained):
         sampler = sampler or default_sampler(self)
         name = checks.choice("sampler", sampler, tuple(SAMPLERS)) if isinstance(sampler, str) else None
         run = SAMPLERS[sampler] if isinstance(sampler, str) else sampler
-        kept, given = self._template(template)
+        kept, given = split_template(self.process, template)
         if count is None:
             count = len(label) if label is not None else len(kept) if kept is not None else 1
         label = self._label(label, count)
@@ -337,15 +329,6 @@ class Bridge(Pretrained):
         finally:
             for module in training:
                 module.training = True
-
-    def _template(self, template: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        if template is None:
-            return None, None
-        template = template[None] if template.ndim == 1 else template
-        given = template >= 0
-        # blanks are checked as state 0, which every position has
-        kept = self.process.data("template", torch.where(given, template, 0))
-        return kept.to(self.device), given.to(self.device)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

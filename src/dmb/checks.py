@@ -86,3 +86,15 @@ def choice(name: str, value: str, options: tuple[str, ...]) -> str:
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(options)}, got {value!r}")
     return value
+
+
+def labels(label: Tensor, count: int, num_classes: int) -> Int[Tensor, " b"]:
+    """Return `label`, one class for each of `count` rows, or -1 for none."""
+    if label.shape != (count,):
+        raise ValueError(f"label must have shape [{count}], got {list(label.shape)}")
+    if not num_classes:
+        raise ValueError("label needs a network made with num_classes > 0")
+    if label.min() < -1 or label.max() >= num_classes:
+        worst = label[(label < -1) | (label >= num_classes)][0].item()
+        raise ValueError(f"label must lie in [0, {num_classes}), or be -1 for none, got {worst}")
+    return label

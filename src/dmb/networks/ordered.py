@@ -149,8 +149,8 @@ class OrderedTransformer(OrderedNetwork):
 
     Position `i` has a content, which sees the contents of turns up to its own, and a query, whose token is hidden and
     which sees the contents of earlier turns. The queries are what the outputs are made of. (XLNet, arXiv 1906.08237,
-    has such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In every
-    block there is also one learned value that everyone sees: the first query has nothing else to look at.
+    has such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In
+    every block there is also one learned value that everyone sees: the first query has nothing else to look at.
 
     Args:
         num_states: `n`, of the process; the last is the mask.

@@ -106,9 +106,8 @@ class BridgeProcess(ForwardProcess):
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
-        clocks = self.clocks
-        only_top = clocks.running[:, -1].all() and not clocks.running[:, :-1].any()
-        if self.names != 1 or not only_top or not isinstance(clocks, Steady):
+        clocks, runs = self.clocks, self.clocks.running
+        if self.names != 1 or not isinstance(clocks, Steady) or not runs[:, -1].all() or runs[:, :-1].any():
             return None
         log_rate, own = clocks.log_rates[:, -1], clocks.log_speeds
         return (log_rate if own is None else log_rate + own).expand(self.num_positions)

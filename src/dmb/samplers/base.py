@@ -191,6 +191,19 @@ def share_grid(steps: int, grid: str | Float[Tensor, " k"] = "canonical") -> Flo
     return torch.sin(torch.pi / 2 * share) if grid == "cosine" else share
 
 
+def split_template(
+    process: ForwardProcess, template: Int[Tensor, "..."] | None
+) -> tuple[Int[Tensor, "b d"] | None, Bool[Tensor, "b d"] | None]:
+    """The tokens of a template, and where they are; -1 is a blank."""
+    if template is None:
+        return None, None
+    template = template[None] if template.ndim == 1 else template
+    given = template >= 0
+    # blanks are checked as state 0, which every position has
+    kept = process.data("template", torch.where(given, template, 0))
+    return kept.to(process.device), given.to(process.device)
+
+
 def draw_prior(process: ForwardProcess, count: int, *, generator: torch.Generator | None = None) -> Int[Tensor, "b d"]:
     """`x_T ~ p_T`, by inverse CDF, position by position; no `[b, d, n]` tensor."""
     cdf = process.p_T.detach().double().cumsum(-1).expand(process.num_positions, -1).contiguous()

@@ -2,11 +2,11 @@
 
 from dmb.training.engine import Engine as Engine
 from dmb.training.engine import engine as engine
+from dmb.training.fitness import refuse_unfit as refuse_unfit
 from dmb.training.phases import matrix_phase as matrix_phase
 from dmb.training.phases import score_phase as score_phase
 from dmb.training.reporting import AnyReport as AnyReport
 from dmb.training.reporting import Fact as Fact
 from dmb.training.settings import TrainingSettings as TrainingSettings
 from dmb.training.trainer import TrainingReport as TrainingReport
-from dmb.training.trainer import refuse_unfit as refuse_unfit
 from dmb.training.trainer import train as train

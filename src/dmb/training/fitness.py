@@ -1,0 +1,70 @@
+"""What cannot be trained is refused before training starts, with a reason."""
+
+from dmb.bridge import Bridge
+from dmb.data.base import DataSet
+from dmb.processes import BridgeProcess
+from dmb.schedules import Canonical
+from dmb.training.engine import Engine, skips_bad_steps
+from dmb.training.settings import TrainingSettings
+
+
+def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine) -> None:
+    """A ValueError if this bridge cannot be trained on these data with these settings."""
+    if data.num_positions != bridge.num_positions:
+        raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
+    share = fabric.world_size * settings.accumulate * settings.orders
+    if settings.batch_size % share:
+        raise ValueError(
+            f"batch_size must be a multiple of processes × orders × accumulate = {share}, got {settings.batch_size}"
+        )
+    process = bridge.process
+    learns = any(parameter.requires_grad for parameter in process.parameters())
+    if bridge.ordered is not None:
+        _refuse_unfit_paths(bridge, settings)
+        return
+    if settings.orders > 1:
+        raise ValueError(f"orders must be 1 for a network that does not follow orders, got {settings.orders}")
+    if settings.matrix_objective == "prior":
+        if learns and settings.matrix_steps and isinstance(process.schedule, Canonical):
+            raise ValueError(
+                "J_Q teaches nothing in canonical time, where clocks that run faster have less time: keep the rates "
+                "(matrix_steps=0), or learn them on the bound (matrix_objective=joint)"
+            )
+        return
+    if not learns:
+        raise ValueError(f"matrix_objective must be prior: {type(process).__name__} has no rates to learn")
+    if not isinstance(process.schedule, Canonical):
+        raise ValueError(
+            "rates are learned on the bound in canonical time only: on any other, fast clocks hide what they destroy "
+            "at times that are hardly ever drawn (schedule=canonical)"
+        )
+    if isinstance(process, BridgeProcess) and process.clocks.running.sum() < 2 and process.clocks.log_speeds is None:
+        raise ValueError(
+            "one clock alone has nothing to learn from the bound, since its speed means nothing in canonical time: "
+            "let others run as well (floor above 0, or init=uniform)"
+        )
+    if skips_bad_steps(fabric):
+        raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
+
+
+def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
+    """The same for a bridge by whole paths."""
+    network, process = bridge.ordered, bridge.process
+    assert network is not None
+    clocks = process.clocks if isinstance(process, BridgeProcess) else None
+    learns = any(parameter.requires_grad for parameter in process.parameters())
+    if settings.matrix_objective == "prior":
+        if learns and clocks is not None and clocks.speed_weights is not None:
+            raise ValueError(
+                "J_Q teaches the speeds of positions nothing: learn them on the bound (matrix_objective=joint, "
+                "orders=2), or keep them (process.requires_grad_(False))"
+            )
+        return
+    if not learns or (clocks is not None and clocks.rows == 1):
+        raise ValueError("matrix_objective must be prior: all positions share one speed, there is no order to learn")
+    if network.order is not None:
+        raise ValueError(f"matrix_objective must be prior: a {type(network).__name__} knows one order only")
+    if settings.orders < 2:
+        raise ValueError(
+            f"orders must be at least 2 to learn an order, by comparing two of one sequence, got {settings.orders}"
+        )
