@@ -86,8 +86,8 @@ class Bridge(Pretrained):
             raise ValueError(f"a network that follows orders needs head='mean', got a {type(self.head).__name__}")
         if self.ordered is not None and process.log_speeds is None:
             raise ValueError(
-                "a network that follows orders needs a process whose positions jump once, to a mask, whatever their "
-                "token: BridgeProcess.from_marginals(marginals, mask=True, floor=0.0)"
+                "a network that follows orders needs a process with steady clocks, of which the mask's alone runs: "
+                "BridgeProcess.from_marginals(marginals, mask=True, init='gather', floor=0.0)"
             )
 
     @property
@@ -299,9 +299,9 @@ class Bridge(Pretrained):
             x_T = torch.where(given, kept.expand(count, -1), x_T)
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
         if self.ordered is not None and name in ("ancestral", "first_hitting"):
-            one_by_one = name == "first_hitting"
-            shares = share_grid(self.num_positions) if one_by_one else share_grid(64 if steps is None else steps, grid)
-            return self._states(in_order(denoiser, x_T, shares, generator))
+            shares = share_grid(64 if steps is None else steps, grid)
+            one_by_one = name == "first_hitting" or self.ordered.order is not None
+            return self._states(in_order(denoiser, x_T, None if one_by_one else shares, generator))
         if steps is None:
             steps = 1 if name == "first_hitting" else 64
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))

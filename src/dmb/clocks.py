@@ -4,6 +4,7 @@ A clock of cumulative intensity `A` has rung with chance `1 - exp(-A)`. Clocks h
 position or one for all; positions may also have a speed each, which all of their clocks share.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +24,7 @@ STEADY = 2.0
 """How much more weight the steady profile has at first, as a logarithm."""
 
 _WIDEST = 300.0
-"""Of logarithms of speeds."""
+"""The largest logarithm of a speed, either way."""
 
 _LATE = 50.0
 """From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
@@ -60,12 +61,15 @@ class Clocks(nn.Module, Configurable, ABC):
                 raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
             if len(rates) not in (1, len(speeds)):
                 raise ValueError(f"rates must have {len(speeds)} rows like speeds, or 1, got {len(rates)}")
-            if basis is not None and len(basis) != len(speeds):
-                raise ValueError(f"basis must have {len(speeds)} rows like speeds, got {len(basis)}")
-        self.register_buffer("basis", None if speeds is None or basis is None else basis.clone())
+        if basis is not None and (speeds is None or len(basis) != len(speeds)):
+            raise ValueError(f"basis must have a row for each of the speeds, got {len(basis)} rows")
+        self.register_buffer("basis", None if basis is None else basis.clone())
         weights = None if speeds is None else speeds.log()
-        if self.basis is not None and weights is not None:
-            weights = torch.linalg.lstsq(self.basis, weights[:, None]).solution[:, 0]
+        if basis is not None and weights is not None:
+            wanted = weights
+            weights = torch.linalg.lstsq(basis, wanted[:, None]).solution[:, 0]
+            if not torch.allclose(basis @ weights, wanted, atol=1e-3):
+                raise ValueError("logarithms of speeds must be sums of the columns of basis")
         self.speed_weights = None if weights is None else nn.Parameter(weights)
         self.register_load_state_dict_post_hook(_check_loaded)
 
@@ -112,7 +116,7 @@ class Clocks(nn.Module, Configurable, ABC):
         """Intensities gained between two clock times, or since the beginning, as a scale and rates to multiply."""
 
     @abstractmethod
-    def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c f"], Float[Tensor, "c g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c f"], Float[Tensor, "c g m"]]:
         """`dA / du` at a clock time, as a scale and rates to multiply; in the precision of `elapsed`."""
 
     @abstractmethod
@@ -178,7 +182,7 @@ class Steady(Clocks):
         elapsed = end if start is None else end - start  # float64, so that a short span keeps its digits
         return self.sped(elapsed, dtype), self.rates[None].to(dtype)
 
-    def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "1 f"], Float[Tensor, "1 g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "1 f"], Float[Tensor, "1 g m"]]:
         return self.sped(torch.ones_like(elapsed[:1, :1])), self.rates[None].to(elapsed.dtype)
 
     def pace(
@@ -199,7 +203,8 @@ class Steady(Clocks):
                 self.speed_weights.sub_(self.speed_weights.mean())
             # further apart than this they mean the same, and times would leave the range of float64
             self.speed_weights.mul_((_WIDEST / self.log_speeds.abs().max()).clamp(max=1.0))
-        self.log_rates.sub_(self.rates.sum(-1).mean().log())
+        log_rates = torch.where(self.running, self.log_rates, -torch.inf)
+        self.log_rates.sub_(log_rates.flatten().logsumexp(0) - math.log(len(log_rates)))
 
 
 class Varying(Clocks):
@@ -236,7 +241,7 @@ class Varying(Clocks):
         most = mixed.detach().amax((-2, -1)).clamp(min=1e-300)[:, None]
         return self.sped(most, dtype), (mixed / most[..., None]).to(dtype)
 
-    def speed(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
         mixed = self._mixed(profiles(elapsed.double())[1]).to(elapsed.dtype)
         return self.sped(torch.ones_like(elapsed[:, :1])), mixed
 

@@ -85,9 +85,9 @@ class ScoreHead(Head):
     Args:
         scaled: relative to the score that is known without data: that of a posterior from logits which are all 0. So
             outputs stay of order one while the score itself grows like `1/t`, and an untrained model costs about
-            `log n` nats per token, whatever the process. On a mask this subtracts `log(exp(σ̄) - 1) + log n`, for
-            uniform noise nothing: both are what SEDD does (arXiv 2310.16834). Without it, outputs are the log scores
-            themselves, as the paper prints them and as its authors run them.
+            `log m` nats per token with `m` states of data, whatever the process. On a mask this subtracts
+            `log(exp(σ̄) - 1) + log m`, for uniform noise nothing: both are what SEDD does (arXiv 2310.16834). Without
+            it, outputs are the log scores themselves, as the paper prints them and as its authors run them.
     """
 
     def __init__(self, scaled: bool = True):

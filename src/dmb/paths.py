@@ -38,9 +38,10 @@ def draw_turns(
     shape = (batch, len(log_speeds))
     waiting = numerics.exponential(shape, generator=generator, device=log_speeds.device)
     log_time = waiting.log() - log_speeds.detach()  # as logarithms: speeds span hundreds of units of theirs
-    if given is not None:
-        log_time = torch.where(given, log_time + 2 * (log_time.max() - log_time.min()) + 1, log_time)
-    return log_time.argsort(dim=-1, descending=True).argsort(dim=-1)
+    order = log_time.argsort(dim=-1, descending=True)
+    if given is not None:  # sorted once more, by whether they are given, and otherwise left as they are
+        order = order.gather(-1, given.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
+    return order.argsort(dim=-1)
 
 
 def turns_for(

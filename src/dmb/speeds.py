@@ -8,8 +8,8 @@ WAVES = 4
 """Cosines per axis."""
 
 SLOPE = 1 / 4
-"""Of the ramp, per position. So a step of learning turns the order as far whatever the length, and further than it
-bends it: which way to go is learned first."""
+"""Of the ramp, per position, whatever the length. It is steeper than the waves, so that the direction of an order is
+learned before its shape."""
 
 
 def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:

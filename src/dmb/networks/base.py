@@ -118,6 +118,6 @@ def takes(network: nn.Module, keyword: str) -> bool:
 
 def unwrapped(network: nn.Module) -> nn.Module:
     """The network that an engine has wrapped: a wrapper passes on whatever it is told."""
-    inside = getattr(network, "module", None)
+    inside = getattr(network, "_orig_mod", getattr(network, "module", None))  # torch.compile has the former
     passes_on = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(network.forward).parameters.values())
     return unwrapped(inside) if isinstance(inside, nn.Module) and passes_on else network

@@ -19,10 +19,11 @@ class CausalBlock(Block):
 
 
 class CausalTransformer(OrderedTransformer):
-    """One stream, one order: every position is told from those to its left.
+    """One stream, one order: every position is predicted from those to its left.
 
     With it a bridge is an autoregressive model. Its bound is the likelihood itself, since there is one order only. What
-    is given must be a beginning. Arguments are those of an `OrderedTransformer`.
+    is given must be a beginning. Sampling keeps nothing, and takes one pass over everything for each position.
+    Arguments are those of an `OrderedTransformer`.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
@@ -47,10 +48,10 @@ class CausalTransformer(OrderedTransformer):
     ) -> Float[Tensor, "b d n"]:
         turn = self.standing_first(x_t) if turn is None else turn
         step, stands = turn.diff(dim=-1), x_t[:, :-1] != self.num_states - 1
-        if ((step < 0) | ((step == 0) & stands)).any():
-            raise ValueError("a CausalTransformer reads from left to right: what is given must be a beginning")
+        if not torch.compiler.is_compiling() and ((step < 0) | ((step == 0) & stands)).any():
+            raise ValueError("a CausalTransformer reads from left to right: what is not masked must be a beginning")
         condition = self.condition(label, len(x_t))
-        # every position is told from the token before it, the first one from a mask
+        # every position is predicted from the token before it, the first one from a mask
         x = self.tokens(F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1))
         if self.places is not None:
             x = x + self.places

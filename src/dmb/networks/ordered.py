@@ -1,4 +1,4 @@
-"""Networks that follow an order: what they say of a position goes by the tokens before it alone (math §9)."""
+"""Networks that follow an order: outputs at a position depend on the tokens of earlier turns alone (math §9)."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -128,7 +128,7 @@ class OrderedBlock(Block):
         asking: int,
         kept: tuple[Tensor, Tensor, slice] | None,
     ) -> Float[Tensor, "b a w"]:
-        """The last `asking` of `x` to the first `contents` of it, and to what was kept."""
+        """From the last `asking` vectors to the first `contents` of them, and to those whose keys were kept."""
         batch, total, width = x.shape
         weight, first = self.qkv.weight, total - asking
         query = rotate(self.by_head(F.linear(x[:, first:], weight[:width])), rotary[..., first:, :])

@@ -207,8 +207,12 @@ class ForwardProcess(Door, Configurable):
         """What learning changes, for reports: a number for each clock or state of each position; None if nothing."""
         return None
 
-    def normalise(self) -> None:
-        """After a step of learning: of several sets of parameters that mean the same, if there are such, take one."""
+    def normalise(self, by_paths: bool = False) -> None:
+        """After a step of learning: of several sets of parameters that mean the same, if there are such, take one.
+
+        Args:
+            by_paths: whether only the order of jumps matters, as by whole paths.
+        """
 
     @contextmanager
     def fixed(self) -> Iterator[None]:

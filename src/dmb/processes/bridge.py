@@ -115,9 +115,9 @@ class BridgeProcess(ForwardProcess):
     def learned(self) -> Float[Tensor, "d k"]:
         return self.alpha
 
-    def normalise(self) -> None:
-        """In canonical time, and in the order of whole paths, what all clocks have in common means nothing."""
-        if isinstance(self.schedule, Canonical) or self.log_speeds is not None:
+    def normalise(self, by_paths: bool = False) -> None:
+        """In canonical time, and by whole paths, what all clocks have in common means nothing."""
+        if isinstance(self.schedule, Canonical) or by_paths:
             self.clocks.normalise()
 
     def intensities(self, t: float) -> Float[Tensor, "g n"]:
@@ -127,7 +127,7 @@ class BridgeProcess(ForwardProcess):
 
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         elapsed = elapsed[:, None]
-        (scale, own), (speed, slope) = self.clocks.gained(None, elapsed, torch.float64), self.clocks.speed(elapsed)
+        (scale, own), (speed, slope) = self.clocks.gained(None, elapsed, torch.float64), self.clocks.slope(elapsed)
         total, rate = self.hierarchy.spread(own)[1], self.hierarchy.spread(slope)[1]
         return Exits(scale[..., None] * total, speed[..., None] * rate)
 
@@ -346,5 +346,5 @@ class BridgeProcess(ForwardProcess):
     def _rate_into(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d"]:
         """`w = σ(t) a_v` at `v = x_t`, per unit of `t`."""
         elapsed, sigma = (time.to(self.dtype)[:, None] for time in (clock.sigma_bar, clock.sigma))
-        speed, rates = self.clocks.speed(elapsed)
+        speed, rates = self.clocks.slope(elapsed)
         return sigma * speed * self.hierarchy.rates_at(rates, x_t)[0]

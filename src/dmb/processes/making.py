@@ -1,6 +1,7 @@
 """A bridge fitted to the data's marginals: which hierarchy, and which rates to start from."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ def from_marginals(
     tree: Tree | None = None,
     ratio: float = 5.0,
     clocks: type[Clocks] = Steady,
-    speeds: bool | tuple[int, ...] = False,
+    speeds: bool | Sequence[int] = False,
     state_counts: Int[Tensor, " d"] | None = None,
     schedule: Schedule | None = None,
 ) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def from_marginals(
         rates = initial_rates(init, floor, legal, marginals.dtype)
     # matched rates are what the whole schedule adds up to; the others are rates per unit of clock time
     own = torch.ones(num_positions, dtype=rates.dtype, device=rates.device) if speeds else None
-    basis = _basis(speeds, num_positions).to(rates) if isinstance(speeds, tuple) else None
+    basis = None if isinstance(speeds, bool) else _basis(tuple(speeds), num_positions).to(rates)
     end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,

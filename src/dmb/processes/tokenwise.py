@@ -100,7 +100,7 @@ class TokenwiseMasking(ForwardProcess):
         return torch.where(self.legal[:, :-1], self.exponents, 0.0).expand(self.num_positions, -1)
 
     @torch.no_grad()
-    def normalise(self) -> None:
+    def normalise(self, by_paths: bool = False) -> None:
         """In canonical time only ratios of exponents mean anything: `s → s^c` is a change of time."""
         if isinstance(self.schedule, Canonical):
             self.log_exponents.sub_(self.log_exponents.mean())

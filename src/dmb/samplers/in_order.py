@@ -15,7 +15,10 @@ from dmb.samplers.base import Denoiser, State
 
 @torch.no_grad()
 def in_order(
-    denoiser: Denoiser, x_T: Int[Tensor, "b d"], shares: Float[Tensor, " k"], generator: torch.Generator | None = None
+    denoiser: Denoiser,
+    x_T: Int[Tensor, "b d"],
+    shares: Float[Tensor, " k"] | None = None,
+    generator: torch.Generator | None = None,
 ) -> Iterator[State]:
     """Draw an order, the given positions first, and write the others in that order.
 
@@ -26,7 +29,7 @@ def in_order(
     Args:
         denoiser: the model, with a network that follows orders.
         x_T: masks, and tokens at the given positions.
-        shares: how much of the blanks is left after every step, falling from 1 to 0.
+        shares: how much of the blanks is left after every step, falling from 1 to 0. Default: one position per step.
         generator: source of all randomness.
     """
     model, network = denoiser.model, denoiser.model.ordered
@@ -35,18 +38,22 @@ def in_order(
     given = torch.zeros_like(x_T, dtype=torch.bool) if denoiser.given is None else denoiser.given
     order = turns_for(model, batch, given=given, generator=generator).argsort(dim=-1)
     known = given.sum(-1, keepdim=True)
+    if batch == 0:
+        yield State(0.0, x_T)
+        return
     first, blanks = int(known.max()), positions - int(known.min())
     # rows with fewer blanks than others leave their last columns empty
     column = known + torch.arange(blanks, device=device)
     at, there = order.gather(1, column.clamp(max=positions - 1)), column < positions
-    ends = (blanks * (1 - shares.to(device).double())).round().long().tolist()
-    steps = pairwise(range(blanks + 1) if network.order is not None and blanks else ends)
+    if shares is None:
+        shares = torch.linspace(1, 0, max(blanks, 1) + 1)
+    ends = (blanks * (1 - shares.double())).round().long().tolist()
     reader = _Reader(denoiser, network, batch, first + blanks)
     before = order[:, :first]
     new = x_T.gather(1, before), before, torch.arange(first, device=device) < known
     x = x_T
     yield State(1.0, x)
-    for start, end in steps:
+    for start, end in pairwise(ends):
         if start < end:
             ask, really = at[:, start:end], there[:, start:end]
             log_posterior = reader.read(*new, ask)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from dmb.heads import MeanHead
 from dmb.samplers.ancestral import ancestral
@@ -31,10 +32,6 @@ def estimate_marginals(
         steps: steps of each chain; with 1 the average is over draws of the prior alone.
         generator: source of all randomness.
     """
-    if model.ordered is not None:  # by whole paths: how often each token was written
-        x = model.sample(chains, steps=steps, generator=generator)
-        counts = torch.zeros(model.num_positions, model.num_states, dtype=model.process.dtype, device=x.device)
-        return counts.scatter_add(1, x.T, torch.ones_like(x.T, dtype=counts.dtype)) / chains
     total = torch.zeros((), dtype=torch.float64, device=model.process.device)
     times = time_grid(model.process, steps)
     at_once = max(1, _AT_ONCE // (model.num_positions * model.process.num_states))
@@ -46,8 +43,11 @@ def estimate_marginals(
 def _arrivals(
     model: "dmb.bridge.Bridge", chains: int, times: Float[Tensor, " k"], generator: torch.Generator | None
 ) -> Float[Tensor, "b d n"]:
-    """Where each of a few chains would go at the last of the times."""
+    """Where each of a few chains would go at the last of the times; by whole paths, where it has gone."""
     process, denoiser = model.process, Denoiser(model)
+    if model.ordered is not None:
+        x = model.sample(chains, steps=len(times) - 1, generator=generator)
+        return F.one_hot(x, process.num_states).to(process.dtype)
     has_mean = isinstance(model.head, MeanHead)
     state = draw_prior(process, chains, generator=generator)
     if len(times) > 2:  # the last time given to the sampler is t_1, not 0

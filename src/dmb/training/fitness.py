@@ -19,6 +19,8 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
         )
     process = bridge.process
     learns = any(parameter.requires_grad for parameter in process.parameters())
+    if settings.matrix_objective != "prior" and skips_bad_steps(fabric):
+        raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
     if bridge.ordered is not None:
         _refuse_unfit_paths(bridge, settings)
         return
@@ -43,8 +45,6 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
             "one clock alone has nothing to learn from the bound, since its speed means nothing in canonical time: "
             "let others run as well (floor above 0, or init=uniform)"
         )
-    if skips_bad_steps(fabric):
-        raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
 
 
 def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
@@ -53,6 +53,15 @@ def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
     assert network is not None
     clocks = process.clocks if isinstance(process, BridgeProcess) else None
     learns = any(parameter.requires_grad for parameter in process.parameters())
+    if network.order is not None:
+        kind = type(network).__name__
+        if settings.matrix_objective != "prior":
+            raise ValueError(f"matrix_objective must be prior for a {kind}, which knows one order only")
+        if clocks is not None and clocks.speed_weights is not None:
+            raise ValueError(f"a {kind} knows one order only: make the process without speeds")
+        if settings.infill:
+            raise ValueError(f"infill must be 0 for a {kind}, which knows one order only, got {settings.infill}")
+        return
     if settings.matrix_objective == "prior":
         if learns and clocks is not None and clocks.speed_weights is not None:
             raise ValueError(
@@ -62,8 +71,6 @@ def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
         return
     if not learns or (clocks is not None and clocks.rows == 1):
         raise ValueError("matrix_objective must be prior: all positions share one speed, there is no order to learn")
-    if network.order is not None:
-        raise ValueError(f"matrix_objective must be prior: a {type(network).__name__} knows one order only")
     if settings.orders < 2:
         raise ValueError(
             f"orders must be at least 2 to learn an order, by comparing two of one sequence, got {settings.orders}"

@@ -82,6 +82,8 @@ class Learner:
         wrapped_optimiser = fabric.setup_optimizers(self._score_optimiser)
         assert not isinstance(wrapped_optimiser, tuple)
         self.score_optimiser = wrapped_optimiser
+        if self.model.ordered is not None:
+            self._learn_speeds_alone()
         rates = [p for p in self.process.parameters() if p.requires_grad]
         self.matrix_optimiser = (
             torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=0.0) if rates else None
@@ -96,6 +98,12 @@ class Learner:
     def joint(self) -> bool:
         """Whether every step of Score-learning teaches the rates as well."""
         return self.settings.matrix_objective == "joint"
+
+    def _learn_speeds_alone(self) -> None:
+        """By whole paths a rate for each position would be a second speed, and one that is not smooth."""
+        clocks = getattr(self.process, "clocks", None)
+        if clocks is not None and clocks.speed_weights is not None:
+            clocks.log_rates.requires_grad_(False)
 
     def reduce(self, value: Tensor) -> Tensor:
         """The mean of `value` over all processes."""
@@ -124,7 +132,7 @@ class Learner:
             )
         optimiser.step()
         optimiser.zero_grad()
-        self.process.normalise()
+        self.process.normalise(by_paths=self.model.ordered is not None)
 
     def prior_bits(self) -> float:
         """`J_Q` under the current estimate `p_0`, in bits per token."""

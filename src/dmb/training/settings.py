@@ -114,7 +114,8 @@ class TrainingSettings:
                 choices = get_args(hint)
                 _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
         parts = self.orders * self.accumulate
-        _require(self.batch_size % parts == 0, "batch_size", f"a multiple of {parts}", self.batch_size)
+        rule = f"a multiple of orders × accumulate = {parts}"
+        _require(self.batch_size % parts == 0, "batch_size", rule, self.batch_size)
 
 
 def settings_from(options: dict[str, object]) -> TrainingSettings:

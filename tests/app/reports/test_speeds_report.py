@@ -15,7 +15,7 @@ from dmb.app.reports.contents import gather
 from dmb.app.reports.drawing import to_svg
 from dmb.app.reports.learned import at_one_speed, clock_intensities, learned_rates, rate_matrix
 from dmb.app.reports.orders import firmness, order_along, order_of_columns, order_on_grid, rank_correlation
-from dmb.app.reports.speeds import axes_of, order_of_writing
+from dmb.app.reports.speeds import image_axes, order_of_writing
 from dmb.app.reports.survival import survival_by_position, survival_by_state
 from dmb.app.reports.trajectories import EFFORTS, effort, forward_path, reverse_path
 from dmb.app.runs import Run
@@ -115,8 +115,8 @@ class SixCodes(dmb.data.ImageCodec):
 
 
 def test_axes_are_those_of_the_codes_of_an_image_not_of_its_pixels():
-    assert axes_of(SixCodes(), 6) == (2, 3)
-    assert axes_of(dmb.data.Characters("ab"), 6) == (6,)
+    assert image_axes(SixCodes(), 6) == (2, 3)
+    assert image_axes(dmb.data.Characters("ab"), 6) == (6,)
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------

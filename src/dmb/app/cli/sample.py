@@ -38,7 +38,7 @@ def sample(
     Args:
         run: the run folder.
         n: how many.
-        steps: network calls per sample; default: 64.
+        steps: network calls per sample; default: 64. A causal network takes one call per token.
         sampler: default: ancestral (exact at any step size); tweedie for a score head.
         template: what is known; blanks and whatever is missing at the end are filled in.
         blank: the symbol that stands for a blank.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dmb.data import DataSet
-from dmb.data.codecs import Columns, Grid, Picture
+from dmb.data.codecs import Columns, Grid, Picture, Text
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
     def mixing(share: float) -> str:
         return f"floor={share / (1 - share) / max(1, data.num_states - 2):.3g}"
 
+    placed = () if isinstance(data.codec, Text) else ("placed=true",)  # windows of text begin anywhere
     little, much = mixing(0.03), mixing(0.3)
     rows = [
         Row("sedd-uniform", "uniform noise, score head, even times (SEDD)",
@@ -67,11 +68,11 @@ def rows_for(data: DataSet, steps: int) -> list[Row]:
         Row("learned-nested", "bridge, gathering in stages, learned on the bound", (*joint, "init=nested")),
         Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
             (*joint, "order=descending", "mask=true", little)),
-        Row("paths", "mask, whole paths, any order", (*masked, "network=ordered")),
-        Row("paths-learned", "mask, whole paths, order learned on the bound",
-            (*masked, "network=ordered", "speeds=true", "matrix_objective=joint", "orders=2",
+        Row("paths", "mask, whole paths, any order, ordered transformer", (*masked, *placed, "network=ordered")),
+        Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer",
+            (*masked, *placed, "network=ordered", "speeds=true", "matrix_objective=joint", "orders=2",
              "matrix_learning_rate=0.1")),
-        Row("autoregressive", "from left to right, by a causal network", (*masked, "network=causal")),
+        Row("autoregressive", "from left to right, causal transformer", (*masked, *placed, "network=causal")),
     ]  # fmt: skip
     ordinal = isinstance(data.codec, Grid | Picture)
     if not isinstance(data.codec, Columns):  # whose columns have values of their own each

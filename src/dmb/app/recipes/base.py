@@ -80,10 +80,10 @@ class ProcessChoice:
     ratio: float = 5.0
     """How much faster every level of a tree is than the one above it."""
     speeds: bool = False
-    """A speed for each position of a bridge: which of them are destroyed first, and written last. Along texts and
-    images speeds are smooth; columns of a table have one each."""
+    """A speed for each position of a bridge, on a line or a tree: which of them are destroyed first, and written last.
+    Along texts and images speeds are smooth; every column of a table has its own."""
     tilt: float = 0.03
-    """How unequal speeds are at first: the standard deviation of what they are made of, drawn by the seed."""
+    """Standard deviation of the random weights that speeds start from: how unequal they are at first."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
@@ -92,7 +92,13 @@ class ProcessChoice:
         schedules: dict[str, type[Schedule]] = {
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
         }  # fmt: skip
-        schedule = schedules[self.schedule]()
+        schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
+        if self.tilt < 0:
+            raise ValueError(f"tilt must be at least 0, got {self.tilt}")
+        if self.speeds and self.process in ("uniform", "tokenwise"):
+            raise ValueError(
+                f"speeds must be false for process={self.process}: only the clocks of a bridge have speeds"
+            )
         if self.process == "uniform":
             return UniformProcess(
                 data.num_positions, data.num_states, schedule=schedule, marginals=marginals,
@@ -103,23 +109,24 @@ class ProcessChoice:
                 marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
             )
         if self.process == "tree":
-            return BridgeProcess.from_marginals(
+            process = BridgeProcess.from_marginals(
                 marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
-                schedule=schedule,
+                schedule=schedule, speeds=speeds,
             )  # fmt: skip
-        process = BridgeProcess.from_marginals(
-            marginals,
-            order=None if self.init in ("match", "nested") else self.order,
-            init=self.init,
-            floor=self.floor,
-            stages=self.stages,
-            tied=self.tied,
-            mask=self.mask,
-            state_counts=data.state_counts,
-            schedule=schedule,
-            clocks=Varying if self.process == "varying" else Steady,
-            speeds=self.speeds and (axes_of(data) or True),
-        )
+        else:
+            process = BridgeProcess.from_marginals(
+                marginals,
+                order=None if self.init in ("match", "nested") else self.order,
+                init=self.init,
+                floor=self.floor,
+                stages=self.stages,
+                tied=self.tied,
+                mask=self.mask,
+                state_counts=data.state_counts,
+                schedule=schedule,
+                clocks=Varying if self.process == "varying" else Steady,
+                speeds=speeds,
+            )
         weights = process.clocks.speed_weights
         if weights is not None:
             torch.nn.init.normal_(weights, std=self.tilt, generator=generator)
@@ -154,7 +161,8 @@ class NetworkChoice:
     """The network that reverses it."""
 
     network: Literal["mlp", "transformer", "ordered", "causal"] = "transformer"
-    """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `mask=true floor=0`."""
+    """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `process=bridge
+    init=gather mask=true floor=0`."""
     blocks: int = 4
     width: int = 96
     heads: int = 4
@@ -279,6 +287,8 @@ class Recipe(AnyRecipe):
         settings = self.training
         if settings.matrix_objective == "joint":
             matrix = "each of which teaches the rates as well"
+        elif self.network.network in ("ordered", "causal") and settings.matrix_objective == "prior":
+            matrix = "by whole paths"
         else:
             matrix = f"after {settings.matrix_steps} of Matrix-learning each"
         return (

@@ -45,7 +45,7 @@ def order_of_writing(contents: Contents) -> str:
     history = log_speeds_over_training(contents)
     done = "masked" if process.names == 1 else "destroyed"
     meaning = f"larger: {done} earlier, written later"
-    shape = axes_of(codec, process.num_positions)
+    shape = image_axes(codec, process.num_positions)
     last = history.values[-1]
     if isinstance(codec, Columns):
         drawn, about = _columns(codec, history, meaning)
@@ -84,10 +84,10 @@ def log_speeds_over_training(contents: Contents) -> History:
     return History(names, np.stack(rows))
 
 
-def axes_of(codec: Codec, num_positions: int) -> tuple[int, ...]:
+def image_axes(codec: Codec, num_positions: int) -> tuple[int, ...]:
     """The axes along which positions lie, channels left out: two for images, otherwise one.
 
-    >>> axes_of(Grid([2, 3], 9), 6), axes_of(Picture([2, 3, 3]), 18), axes_of(Grid([2, 2, 2], 9), 8)
+    >>> image_axes(Grid([2, 3], 9), 6), image_axes(Picture([2, 3, 3]), 18), image_axes(Grid([2, 2, 2], 9), 8)
     ((2, 3), (2, 3), (8,))
     """
     if isinstance(codec, Picture) or (isinstance(codec, Grid) and len(codec.shape) == 2):
