@@ -344,3 +344,8 @@ def test_first_hitting_writes_one_position_per_call_whatever_the_grid(grid):
 def test_no_steps_at_all_are_refused():
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         toys.ordered_bridge(MU, EVEN).sample(2, steps=0)
+
+
+def test_no_samples_at_all_are_an_empty_batch():
+    bridge = toys.ordered_bridge(toys.distribution(2, 2, seed=0), [1.0, 2.0])
+    assert bridge.sample(0).shape == (0, 2)

@@ -177,8 +177,8 @@ def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
     order, memory, said = turn.argsort(-1), network.begin(5, POSITIONS), []
     nothing = torch.zeros(5, 0, dtype=torch.long)
     new = nothing, nothing, nothing.bool()
-    for turn in range(POSITIONS):
-        at = order[:, turn : turn + 1]
+    for step in range(POSITIONS):
+        at = order[:, step : step + 1]
         said.append(network.extend(memory, *new, at))
         new = x.gather(1, at), at, torch.ones(5, 1, dtype=torch.bool)
     whole = network(x, turn=turn).gather(1, order[..., None].expand(-1, -1, STATES))
@@ -211,9 +211,9 @@ def test_a_causal_network_refuses_any_other_order():
     left_to_right = torch.arange(POSITIONS).expand(5, -1)
     assert torch.equal(network(x, turn=left_to_right), network(x))
     for turn in (left_to_right.flip(-1), random_turns(), left_to_right[:, [0, 1, 2, 3, 4, 6, 5]]):
-        with pytest.raises(ValueError, match="reads from left to right: what is given must be a beginning"):
+        with pytest.raises(ValueError, match="reads from left to right: what is not masked must be a beginning"):
             network(x, turn=turn)
-    with pytest.raises(ValueError, match="what is given must be a beginning"):
+    with pytest.raises(ValueError, match="what is not masked must be a beginning"):
         network(x.index_fill(1, torch.tensor([2]), STATES - 1))
 
 

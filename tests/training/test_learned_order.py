@@ -233,12 +233,14 @@ def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_t
     [
         ("joint", {"speeds": False}, {}, "matrix_objective must be prior: all positions share one speed"),
         ("bound", {"speeds": False}, {}, "matrix_objective must be prior: all positions share one speed"),
-        ("joint", {"kind": dmb.CausalTransformer}, {}, "matrix_objective must be prior: a CausalTransformer knows one order"),
+        ("joint", {"kind": dmb.CausalTransformer}, {}, "matrix_objective must be prior for a CausalTransformer"),
+        ("prior", {"kind": dmb.CausalTransformer}, {}, "knows one order only: make the process without speeds"),
+        ("prior", {"kind": dmb.CausalTransformer, "speeds": False}, {"infill": 0.5}, "infill must be 0 for a Causal"),
         ("joint", {}, {"orders": 1}, "orders must be at least 2 to learn an order, by comparing two .* got 1"),
         ("prior", {}, {}, "J_Q teaches the speeds of positions nothing"),
         ("prior", {"kind": dmb.MLP, "speeds": False}, {}, "orders must be 1 for a network that does not follow orders, got 2"),
     ],
-    ids=["shared speed", "shared speed on the bound", "causal", "one order", "prior", "plain network"],
+    ids=["shared speed", "shared speed on the bound", "causal", "causal with speeds", "causal, infilling", "one order", "prior", "plain network"],
 )  # fmt: skip
 def test_what_cannot_be_learned_by_whole_paths_is_refused(objective, options, bridge, message):
     data, kind = made(), options.pop("kind", dmb.OrderedTransformer)
@@ -259,7 +261,7 @@ def test_speeds_of_one_position_or_frozen_ones_have_no_order_to_learn():
 
 
 def test_a_batch_must_be_shared_out_among_orders_and_parts():
-    with pytest.raises(ValueError, match="batch_size must be a multiple of 6, got 16"):
+    with pytest.raises(ValueError, match="batch_size must be a multiple of orders × accumulate = 6, got 16"):
         TrainingSettings(batch_size=16, orders=3, accumulate=2)
     with pytest.raises(ValueError, match="orders must be at least 1, got 0"):
         TrainingSettings(orders=0)
@@ -271,3 +273,24 @@ def test_a_causal_network_is_trained_for_more_than_one_cycle():
     bridge = make(data, kind=dmb.CausalTransformer, speeds=False)
     reports = run(bridge, data, matrix_objective="prior", orders=1)
     assert reports[-1].step == 10
+
+
+def test_rates_of_their_own_do_not_make_smooth_speeds_rough():
+    data = made()
+    process = dmb.BridgeProcess.from_marginals(
+        data.marginals(), mask=True, floor=0.0, tied=False, speeds=(data.num_positions,)
+    )
+    bridge = dmb.Bridge(process, dmb.OrderedTransformer.for_process(process, width=8, heads=2, blocks=1))
+    before = process.clocks.speed_weights.detach().clone()
+    run(bridge, data)
+    assert (process.clocks.speed_weights != before).any()
+    assert (process.clocks.log_rates.diff(dim=0) == 0).all()
+
+
+def test_j_q_still_teaches_a_mask_how_fast_to_be_where_times_are_drawn():
+    data = made()
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True)
+    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    before = bridge.prior_loss().item()
+    run(bridge, data, matrix_objective="prior", orders=1, matrix_steps=20, matrix_learning_rate=0.1)
+    assert bridge.prior_loss().item() < 0.5 * before
