@@ -42,9 +42,7 @@ def seconds(bridge: dmb.Bridge, **options: object) -> tuple[float, torch.Tensor]
 def main() -> None:
     torch.set_num_threads(1)
     kept, again = made(dmb.OrderedTransformer), made(ReadsAgain)
-    print(
-        f"{COUNT} samples of {LENGTH} letters, 4 blocks of width 128, one thread; CPU seconds, best of {REPEATS}"
-    )
+    print(f"{COUNT} samples of {LENGTH} letters, 4 blocks of width 128, one thread; CPU seconds, best of {REPEATS}")
     for words, options in (
         ("one at a time (first_hitting)", {"sampler": "first_hitting"}),
         ("16 steps (ancestral)", {"steps": 16}),
