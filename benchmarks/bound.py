@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from pydoc_data import topics
+from typing import Any
 
 import torch
 
@@ -79,7 +80,7 @@ def main() -> None:
         bridge = train(dmb.BridgeProcess.from_marginals(marginals, tied=True, **options), kind, text)
         print(f"  {'':36}{'bits per token':>14}{'deviation':>11}{'calls for ±' + str(TARGET):>18}{'ratio':>8}")
         first = None
-        by_paths = {"whole paths": (paths.path_bound, {})} if bridge.ordered is not None else {}
+        by_paths: dict[str, Any] = {"whole paths": (paths.path_bound, {})} if bridge.ordered is not None else {}
         for way, (estimate, devices) in (ways | by_paths).items():
             mean, deviation = spread(bridge, held_out, estimate, **devices)
             calls = (deviation / TARGET) ** 2
