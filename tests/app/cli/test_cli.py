@@ -120,7 +120,7 @@ def test_show_prints_every_setting_and_does_nothing(tmp_path, capsys):
     shown = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
     paper = {"network.blocks": "12", "network.width": "768", "data.length": "256", "training.batch_size": "512",
              "training.learning_rate": "0.0003", "training.weight_decay": "0.01", "process.schedule": "loglinear",
-             "process.init": "gather", "head": "score", "training.ema": "0.9999", "training.compile": "true"}  # fmt: skip
+             "process.init": "gather", "head": "unscaled_score", "training.ema": "0.9999", "training.compile": "true"}  # fmt: skip
     assert paper.items() <= shown.items()
     assert not (tmp_path / "runs").exists()
 

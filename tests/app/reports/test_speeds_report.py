@@ -96,7 +96,7 @@ def test_the_first_and_the_last_three_columns_are_named():
 
 def test_firmness_is_how_often_the_slower_of_two_positions_is_written_first():
     log_speeds = torch.tensor([2.0, -1.0, 0.3, 0.5, -300.0], dtype=torch.float64)
-    ranks = paths.draw_ranks(log_speeds, 20000, generator=torch.Generator().manual_seed(0)).numpy()
+    ranks = paths.draw_turns(log_speeds, 20000, generator=torch.Generator().manual_seed(0)).numpy()
     ordered = ranks[:, log_speeds.argsort().numpy()]
     pairs = [(ordered[:, i] < ordered[:, j]).mean() for i in range(5) for j in range(i + 1, 5)]
     assert firmness(log_speeds.numpy()) == pytest.approx(np.mean(pairs), abs=0.005)
