@@ -54,6 +54,15 @@ def spread(
     return bound.bits_per_token, bound.stderr * math.sqrt(len(x_0))
 
 
+@torch.no_grad()
+def of_draws(bridge: dmb.Bridge, x_0: torch.Tensor, estimate: Callable[..., dmb.Bound], **options: bool) -> float:
+    """The standard deviation that draws leave, bits per token: how far two estimates for one sequence differ."""
+    first, second = (
+        estimate(bridge.eval(), x_0, generator=torch.Generator().manual_seed(seed), **options).score for seed in (1, 2)
+    )
+    return (first - second).std().item() / math.sqrt(2) / LENGTH / math.log(2)
+
+
 def main() -> None:
     text = letters()
     held_out = crops(text[int(0.9 * len(text)) :], SEQUENCES, torch.Generator().manual_seed(2))
@@ -87,6 +96,16 @@ def main() -> None:
             first = first or calls
             error = deviation / math.sqrt(SEQUENCES)
             print(f"  {way:36}{mean:8.4f} ± {error:.4f}{deviation:10.3f}{calls:18,.0f}{first / calls:8.1f}")
+        if bridge.ordered is not None:
+            off = dict.fromkeys(switches, False)
+            plain = of_draws(bridge, held_out, losses.bound, **off)
+            whole = of_draws(bridge, held_out, paths.path_bound)
+            print(
+                f"  draws alone, for given sequences: deviation {plain:.3f} plain, {whole:.3f} by whole paths;", end=" "
+            )
+            print(
+                f"calls {(plain / TARGET) ** 2:,.0f} and {(whole / TARGET) ** 2:,.0f}, ratio {(plain / whole) ** 2:.1f}"
+            )
 
 
 if __name__ == "__main__":
