@@ -1,0 +1,127 @@
+"""What a run has recorded, typed: the lines of `metrics.jsonl` and the results in `evaluation.json`."""
+
+import json
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One line of `metrics.jsonl`. A number that was not measured is nan; bits are bits per token."""
+
+    phase: str
+    """`matrix`, `score` or `validation`."""
+    step: int
+    """Steps of Score-learning so far."""
+    seconds: float
+    """Time spent on the run so far."""
+    cpu_seconds: float = math.nan
+    """Processor time spent on the run so far."""
+    cycle: int = 0
+    tokens: int = 0
+    """Tokens seen in Score-learning so far."""
+    prior_bits: float = math.nan
+    """J_Q."""
+    score_bits: float = math.nan
+    """J_score: of training batches (phase `score`) or of validation data (phase `validation`)."""
+    bits: float = math.nan
+    """The bound on validation data (phase `validation`)."""
+    stderr: float = math.nan
+    """The standard error of `bits`."""
+    improved: bool = False
+    """Whether this evaluation was the best so far, so that its model was saved."""
+    tokens_per_second: float = math.nan
+    gradient_norm: float = math.nan
+    learning_rate: float = math.nan
+    alpha: tuple[float, ...] = ()
+    """Rates of the clocks, averaged over positions; empty if none were recorded."""
+    log_speeds: tuple[float, ...] = ()
+    """Logarithms of the speeds of positions; empty if there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundResult:
+    """A result of `dmb evaluate`: the bound on one split of the data."""
+
+    split: str
+    bits: float
+    stderr: float
+    score_bits: float
+    prior_bits: float
+    unigram_bits: float
+    """What the marginals of the training data alone need."""
+    sequences: int
+    of_sequences: int
+    """How many sequences the split has."""
+    tokens: int
+    samples: int
+    """Draws of time and noise per sequence."""
+    seed: int
+    step: int | None = None
+    """The step of the model that was evaluated."""
+
+
+def read_metrics(folder: Path) -> list[Record]:
+    """All records of a run, in order. A last line that a kill has cut short is left out."""
+    file, records = folder / METRICS, list[Record]()
+    if file.is_file():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                values = json.loads(line)
+            except ValueError:
+                break
+            records.append(_typed(Record, values, file))
+    return records
+
+
+def read_bounds(folder: Path) -> dict[str, BoundResult]:
+    """The bounds that `dmb evaluate` has written, by split."""
+    results = read_evaluations(folder)
+    return {
+        split: _typed(BoundResult, values, folder / EVALUATION)
+        for split, values in results.items()
+        if isinstance(values, dict) and "bits" in values
+    }
+
+
+def read_evaluations(folder: Path) -> dict[str, Any]:
+    """`evaluation.json` as it is; empty if there is none."""
+    file = folder / EVALUATION
+    if not file.is_file():
+        return {}
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(results, dict):
+        raise ValueError(f"{file} must hold a JSON object, got {type(results).__name__}")
+    return results
+
+
+def best(records: list[Record]) -> Record | None:
+    """The evaluation that the saved model comes from; None before the first."""
+    return next((record for record in reversed(records) if record.improved), None)
+
+
+def _typed(kind: type[T], values: Any, file: Path) -> T:
+    """An object of the dataclass `kind`; null is nan where a number is meant, and unknown names are left out."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{file} must hold JSON objects, got {values!r}")
+    known: dict[str, Any] = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        value = values.get(field.name)
+        if isinstance(value, list):
+            known[field.name] = tuple(math.nan if item is None else float(item) for item in value)
+        elif value is not None:
+            known[field.name] = value
+        elif field.type is float:
+            known[field.name] = math.nan
+    try:
+        return kind(**known)
+    except TypeError as error:
+        raise ValueError(f"{file} lacks something: {error}") from error
