@@ -1,6 +1,8 @@
 """Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe` or a `VQRecipe`."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from dmb.app.recipes.autoencoder import AutoencoderChoice as AutoencoderChoice
@@ -30,7 +32,9 @@ RECIPES: dict[str, Callable[[], AnyRecipe]] = {
 
 
 def recipe(name: str) -> AnyRecipe:
-    """The recipe called `name`."""
+    """The recipe called `name`; or the one in a JSON file, as `to_json` writes it."""
+    if name.endswith(".json"):
+        return from_json(json.loads(Path(name).read_text(encoding="utf-8")))
     if name not in RECIPES:
         raise ValueError(f"no recipe called {name!r}: there are {', '.join(RECIPES)}")
     return RECIPES[name]()
