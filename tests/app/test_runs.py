@@ -2,10 +2,8 @@ import dataclasses
 import io
 import json
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from rich.console import Console
 
 import dmb
@@ -146,67 +144,3 @@ def test_samples_may_hold_what_a_terminal_takes_for_markup(finished):
     with Display(console, codec, BASELINE).shown() as display:
         display.update(dataclasses.replace(reports[-1], sample=torch.tensor([[3, 0, 2, 4, 1]])))
     assert "\\[/x]" in console.file.getvalue()
-
-
-# -- the run of a VQ-VAE ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def encoded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("images")
-    for index in range(30):
-        pixels = np.random.default_rng(index).integers(256, size=(8, 8), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"{index}.png")
-    settings = [f"source={folder}", "grid=4", "codes=8", "width=8", "blocks=0", "code_width=2", "steps=4", "log_every=2",
-                "evaluate_every=2", "batch_size=4"]  # fmt: skip
-    recipe = recipes.override(recipes.vqvae(), settings)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DMB_DATA", str(folder.parent / "home"))
-        data = recipe.data.load()
-    run = Run.create(folder.parent / "run", recipe, data)
-    vqvae, fabric = recipe.build(data), engine(accelerator="cpu")
-    reports = list(recipe.train(vqvae, data, fabric=fabric, folder=run.path, resume=False, stop=lambda: False))
-    for report in reports:
-        run.log(report)
-    return run, vqvae, reports
-
-
-def test_the_run_of_a_vqvae_opens_as_what_it_was(encoded):
-    run, vqvae, reports = encoded
-    again = Run.open(run.path)
-    assert again.recipe == run.recipe
-    assert again.metrics() == [report.record() for report in reports]
-    loaded, trained = again.vqvae().tensors(), vqvae.tensors()
-    assert all(torch.equal(loaded[name], trained[name]) for name in trained)
-    best = max((report for report in reports if report.psnr is not None), key=lambda report: report.psnr)
-    assert again.best()["step"] == best.step
-    with Image.open(run.path / "samples" / "step_000000004.png") as sheet:
-        assert sheet.size == (2 * 96 + 2, 2 * 96 + 2)  # two images of the three, and what comes back of them
-
-
-def test_a_run_says_what_it_is_not(encoded, finished):
-    with pytest.raises(ValueError, match=r"run is a VQ-VAE, not a bridge: .* dmb train cifar10 --data .*run"):
-        Run.open(encoded[0].path).bridge()
-    with pytest.raises(ValueError, match="run is a bridge, not a VQ-VAE"):
-        finished[0].vqvae()
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_display_shows_how_well_images_come_back(encoded, terminal):
-    run, _, reports = encoded
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=120)
-    with Display(console, run.codec).shown() as display:
-        for report in reports:
-            display.update(report)
-    shown, last = text.getvalue(), reports[-1]
-    assert f"{last.psnr:.2f}" in shown
-    assert f"{reports[-2].loss:.4f}" in shown
-    assert "images/s" in shown
-    assert "4/4" in shown
-    if terminal:
-        assert "what comes back of it, at step 4" in shown
-        pair = [text.split("\n")[3] for text in run.codec.decode(last.sample[:2])]
-        assert "  ".join(pair) in shown
-    else:
-        assert [line.split()[2] for line in shown.splitlines()] == ["training", "validation"] * 2

@@ -1,13 +1,13 @@
 """A run folder: everything about one training run, in files that say what they are.
 
 run.json            version, recipe with every setting, how tokens become data again
-config.json         the model's description      \\ written by `Bridge.write` or `VQVAE.write`:
-model.safetensors   its weights, best so far      / load them with their `from_pretrained(folder)`
+config.json         the model's description      \\ written by `Bridge.write`:
+model.safetensors   its weights, best so far      / load them with `Bridge.from_pretrained(folder)`
 metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
 vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes images of them
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
-samples/            of every evaluation, in the data's own format: a sample, or images and what a VQ-VAE makes of them
+samples/            one sample of every evaluation, in the data's own format
 evaluation.json     results of `dmb evaluate`
 report.html         what `dmb report` makes of all this
 """
@@ -23,15 +23,15 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dmb.app.evaluation import CodecQuality, Likelihood, Reconstruction
-from dmb.app.recipes import AnyRecipe, VQRecipe, from_json
-from dmb.app.tokenizer import VQVAE, Codes
+from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.recipes import Recipe
+from dmb.app.tokenizer import Codes
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet
 from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
-from dmb.training import AnyReport
+from dmb.training import TrainingReport
 from dmb.version import __version__
 
 try:
@@ -55,12 +55,12 @@ class Run:
             alone need on each split.
     """
 
-    def __init__(self, path: Path, recipe: AnyRecipe, codec: Codec, about: dict[str, Any]):
+    def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
         self.path, self.recipe, self.codec, self.about = path, recipe, codec, about
         self._tensorboard: Any = None
 
     @classmethod
-    def create(cls, path: Path, recipe: AnyRecipe, data: DataSet) -> "Run":
+    def create(cls, path: Path, recipe: Recipe, data: DataSet) -> "Run":
         """A new folder for a run of `recipe` on `data`; never over an old one."""
         cls.refuse_existing(path)
         about = {
@@ -114,7 +114,7 @@ class Run:
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
-            return cls(path, from_json(config["recipe"]), codec, about)
+            return cls(path, Recipe.from_json(config["recipe"]), codec, about)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
 
@@ -139,30 +139,16 @@ class Run:
                     raise ValueError(f"another process is training in {self.path}") from error
             yield
 
-    def change(self, recipe: AnyRecipe) -> None:
+    def change(self, recipe: Recipe) -> None:
         """Go on with other settings from here."""
         self.recipe = recipe
         self._write_config()
 
     def bridge(self, device: str = "cpu") -> Bridge:
         """The best bridge so far."""
-        if isinstance(self.recipe, VQRecipe):
-            raise ValueError(
-                f"{self.path} is a VQ-VAE, not a bridge: train a bridge on its codes with dmb train cifar10 --data "
-                f"{self.path}"
-            )
-        return Bridge.from_pretrained(self._with_model(), map_location=device)
-
-    def vqvae(self, device: str = "cpu") -> VQVAE:
-        """The best VQ-VAE so far."""
-        if not isinstance(self.recipe, VQRecipe):
-            raise ValueError(f"{self.path} is a bridge, not a VQ-VAE: train one with dmb train vqvae")
-        return VQVAE.from_pretrained(self._with_model(), map_location=device)
-
-    def _with_model(self) -> Path:
         if not (self.path / WEIGHTS).is_file():
             raise ValueError(f"{self.path} has no model yet: it is saved at the first evaluation")
-        return self.path
+        return Bridge.from_pretrained(self.path, map_location=device)
 
     def data(self, source: str | None = None, *, progress: Callable[[int, int], None] | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
@@ -199,7 +185,7 @@ class Run:
         with written_whole(self.path / "metrics.jsonl") as part:
             part.write_text("".join(to_json(record) + "\n" for record in kept), encoding="utf-8")
 
-    def log(self, report: AnyReport) -> None:
+    def log(self, report: TrainingReport) -> None:
         """Add a report to the metrics, and its sample to the samples."""
         from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
 
@@ -214,14 +200,14 @@ class Run:
             if isinstance(value, float):
                 self._tensorboard.add_scalar(f"{report.phase}/{name}", value, report.step)
         if report.sample is not None:
-            self._tensorboard.add_text("sample", f"```\n{report.shown(self.codec)}\n```", report.step)
+            self._tensorboard.add_text("sample", f"```\n{self.codec.decode(report.sample[:1])[0]}\n```", report.step)
             self.codec.write(self.path / "samples" / f"step_{report.step:09d}{self.codec.extension}", report.sample)
         self._tensorboard.flush()
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
     def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Results of `dmb evaluate` by split: bounds, or what comes back of images; under "images", distances."""
+        """Results of `dmb evaluate` by split: bounds; under "images", distances."""
         file = self.path / "evaluation.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
@@ -230,10 +216,10 @@ class Run:
         improved = [record for record in self.metrics() if record.get("improved")]
         return improved[-1] if improved else {}
 
-    def add_evaluation(self, result: Likelihood | Reconstruction | CodecQuality, step: int | None = None) -> None:
+    def add_evaluation(self, result: Likelihood | ImageQuality, step: int | None = None) -> None:
         """Remember a result, and the step of the model that it belongs to (default: that of the best one)."""
         with written_whole(self.path / "evaluation.json") as part:
             results = self.evaluations()
-            place = results.setdefault("images", {}) if isinstance(result, CodecQuality) else results
+            place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
             place[result.split] = vars(result) | {"step": self.best().get("step") if step is None else step}
             part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")

@@ -9,14 +9,14 @@ from typing import Any
 from rich.console import Console
 
 from dmb.app.display import Display, counting
-from dmb.app.recipes import AnyRecipe, settings_of
+from dmb.app.recipes import Recipe, settings_of
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.data import DataSet
 from dmb.training.engine import engine, exit_now
 
 
-def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **options: Any) -> int:
+def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **options: Any) -> int:
     """Train in the folder `path`; 0, or 128 plus the number of the signal that stopped it.
 
     One of several processes ends here with that code, and does not return.
@@ -75,14 +75,14 @@ def session(recipe: AnyRecipe, path: Path, *, resume: bool, console: Console, **
     return code
 
 
-def _refuse_another_model(before: AnyRecipe, now: AnyRecipe) -> None:
+def _refuse_another_model(before: Recipe, now: Recipe) -> None:
     old, new = settings_of(before), settings_of(now)
     changed = [name for name in old if name.startswith(before.fixed) and old[name] != new.get(name)]
     if changed:
         raise ValueError(f"{', '.join(changed)} cannot change in the middle of a run; begin another with a new --out")
 
 
-def _announce(console: Console, path: Path, recipe: AnyRecipe, data: DataSet, resume: bool) -> None:
+def _announce(console: Console, path: Path, recipe: Recipe, data: DataSet, resume: bool) -> None:
     _say(console, f"{'going on with' if resume else 'training'} {path}: {recipe.describe(data)}")
 
 

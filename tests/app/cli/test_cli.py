@@ -10,7 +10,6 @@ from PIL import Image
 import dmb
 from commands import dmb_
 from dmb.app.runs import Run
-from dmb.app.tokenizer import VQVAE
 
 TINY = ["--set", "cycles=1", "score_steps=6", "matrix_steps=2", "evaluate_every=3", "log_every=2", "width=16",
         "blocks=1", "batch_size=8", "chains=8", "chain_steps=2", "evaluate_sequences=8"]  # fmt: skip
@@ -199,13 +198,6 @@ def an_old_run(tmp_path):
     (tmp_path / "old" / "run.json").write_text('{"format": 0, "version": "0.0.1"}')
 
 
-def photos(tmp_path, size=8):
-    (tmp_path / "photos").mkdir()
-    for index in range(40):
-        shade = np.linspace(0, 255 * np.random.default_rng(index).random(), size)
-        Image.fromarray(np.add.outer(shade, shade / 2).astype(np.uint8)).save(tmp_path / "photos" / f"{index}.png")
-
-
 def no_preparation(tmp_path):
     pass
 
@@ -239,11 +231,6 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --data cifar10", "dmb prepare cifar10"),
         (a_full_folder, "train digits --data full", "full must hold images"),
         (no_preparation, "train digits --set levels=8", "levels is read for images only, got 8 for digits"),
-        (no_preparation, "train vqvae --data digits", "a VQ-VAE is trained on images: cifar10, or a folder of them"),
-        (no_preparation, "train vqvae --set cycles=3", "no setting called 'cycles'"),
-        (no_preparation, "train vqvae --set steps=0", "steps must be finite and at least 1, got 0"),
-        (photos, "train vqvae --data photos --set grid=3", "size / grid must be a power of 2, at least 2, got 8 / 3"),
-        (no_preparation, "compare vqvae", "forward processes are compared, which vqvae has none of"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, capsys, prepare, command, message):
@@ -275,49 +262,6 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     with Image.open(tmp_path / "x.png") as sheet:
         assert sheet.size == (2 * 96 + 2, 2 * 72 + 2)
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
-
-
-SMALL_VQVAE = ["--set", "grid=4", "codes=8", "width=8", "blocks=0", "code_width=2", "batch_size=4", "log_every=2",
-               "evaluate_every=4", "steps=6"]  # fmt: skip
-
-
-def test_a_vqvae_is_trained_goes_on_and_says_that_it_is_no_bridge(tmp_path, capsys):
-    photos(tmp_path)
-    command = ["train", "vqvae", "--data", "photos", "--out", "run", "--accelerator", "cpu"]
-    assert dmb_(*command, *SMALL_VQVAE) == 0
-    assert "photos, images of 8 × 8 pixels as 4 × 4 codes out of 8; 6 steps of 4 images" in capsys.readouterr().err
-    vqvae = VQVAE.from_pretrained("run")
-    pixels = torch.tensor(np.asarray(Image.open(tmp_path / "photos" / "3.png")))[None, ..., None]
-    assert vqvae.reconstruct(pixels).shape == (1, 8, 8, 1)
-    assert {file.name for file in (tmp_path / "run" / "samples").iterdir()} == {
-        "step_000000004.png",
-        "step_000000006.png",
-    }
-    assert dmb_(*command, "--resume", "--set", "steps=10") == 0
-    records = Run.open(tmp_path / "run").metrics()
-    assert [r["step"] for r in records if r["phase"] == "validation"] == [4, 6, 8, 10]
-    capsys.readouterr()
-    assert dmb_(*command, "--resume", "--set", "codes=16") == 2
-    assert "autoencoder.codes cannot change in the middle of a run" in capsys.readouterr().err
-    assert dmb_("report", "run") == 0
-    assert (tmp_path / "run" / "report.html").is_file()
-    capsys.readouterr()
-    assert dmb_("evaluate", "run") == 0
-    assert capsys.readouterr().out.startswith("PSNR ")
-    assert dmb_("sample", "run") == 2
-    *_, error = capsys.readouterr().err.splitlines()
-    advice = "train a bridge on its codes with dmb train cifar10 --data run"
-    assert error == f"dmb: run is a VQ-VAE, not a bridge: {advice}"
-    assert dmb_("train", "digits", "--out", "run", "--resume") == 2
-    assert "run is a run of the recipe vqvae, not of digits" in capsys.readouterr().err
-
-
-def test_show_prints_the_settings_of_a_vqvae(capsys):
-    assert dmb_("train", "vqvae", "--show", "--set", "codes=64", "minutes=3") == 0
-    shown = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
-    expected = {"data.source": "cifar10", "autoencoder.grid": "8", "autoencoder.codes": "64",
-                "training.batch_size": "32", "training.minutes": "3.0"}  # fmt: skip
-    assert expected.items() <= shown.items()
 
 
 def test_cifar10_is_prepared_from_a_folder(tmp_path, capsys, monkeypatch):

@@ -14,10 +14,9 @@ from PIL import Image
 import dmb
 from commands import dmb_
 from dmb import seeding
-from dmb.app import recipes
 from dmb.app.evaluation import ImageQuality, Inception, RealImages, features, image_quality, inception_score
 from dmb.app.loading import load
-from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, override
+from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.reports.contents import gather
 from dmb.app.reports.numbers import results
 from dmb.app.runs import Run
@@ -153,41 +152,6 @@ def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_pa
     assert result.real == pytest.approx(distance(whole.codec.images(whole.train[rows]), test), rel=1e-3)
     assert result.floor == pytest.approx(distance(data.codec.images(data.train[rows]), test), rel=1e-3)
     assert result.real < result.floor
-
-
-def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_path, capsys, monkeypatch):
-    source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
-    whole, chosen = dmb.data.images(source), override(recipes.vqvae(), [f"source={source}", "grid=4", "codes=16"])
-    run = Run.create(tmp_path / "vqvae", chosen, whole)
-    torch.manual_seed(0)
-    vqvae = VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).eval()
-    vqvae.write(run.path)
-    assert dmb_("evaluate", run.path, "--metrics", "bound", "fid", "--images", 10) == 0
-    back, floor, *_ = capsys.readouterr().out.splitlines()
-    test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
-    returned = vqvae.reconstruct(torch.from_numpy(test)).numpy()
-    error = ((test.astype(float) - returned) ** 2).mean()
-    used = np.bincount(vqvae.encode(torch.from_numpy(test)).flatten(), minlength=16) / (10 * 16)
-    entropy = -(used[used > 0] * np.log(used[used > 0])).sum()
-    wanted = f"PSNR {10 * np.log10(255**2 / error):.2f} dB of 10 test images; {np.exp(entropy):.1f} codes in use of 16"
-    assert back == wanted
-    training = whole.codec.images(whole.train[rows])
-    after = vqvae.reconstruct(torch.from_numpy(training)).numpy()
-    kept = run.evaluations()
-    assert kept["images"]["test"]["floor"] == pytest.approx(distance(after, test), rel=1e-3)
-    assert kept["images"]["test"]["real"] == pytest.approx(distance(training, test), rel=1e-3)
-    assert floor.startswith(f"floor {kept['images']['test']['floor']:.2f} ")
-    assert kept["test"]["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
-    assert kept["test"].keys() & kept["images"]["test"].keys() == {"split", "step"}  # or JSON would have one for two
-    assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
-    for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"], ["--samples", 2],
-                      ["--batch-size", 8, "--metrics", "fid"], ["--seed", 0]):  # fmt: skip
-        assert dmb_("evaluate", run.path, *arguments) == 2
-        assert "is a VQ-VAE" in capsys.readouterr().err
-    monkeypatch.setenv("DMB_DATA", str(tmp_path / "without codes"))
-    monkeypatch.setattr(VQVAE, "encode", None)  # not needed to find what is wrong
-    assert dmb_("evaluate", run.path, "--metrics", "fid", "--images", 11) == 2
-    assert "images must be at most 10" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("levels", [4, 256])

@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import dmb
 from dmb.app import recipes
@@ -12,15 +11,15 @@ from dmb.app.recipes import Recipe, override, settings_of
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_a_recipe_survives_json(name):
     recipe = recipes.recipe(name)
-    assert recipes.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
 
 
 def test_what_is_no_recipe_is_said():
-    config = recipes.vqvae().to_json()
+    config = recipes.digits().to_json()
     with pytest.raises(ValueError, match="not a recipe: 'process'"):
-        Recipe.from_json(config)
+        Recipe.from_json({name: value for name, value in config.items() if name != "process"})
     with pytest.raises(ValueError, match=r"not a recipe: .*colour"):
-        recipes.from_json(config | {"autoencoder": {"colour": 3}})
+        Recipe.from_json(config | {"network": {"colour": 3}})
 
 
 @pytest.mark.parametrize(
@@ -50,8 +49,8 @@ def test_only_what_is_named_changes():
     assert {name for name in before if before[name] != after[name]} == {"network.width", "training.seed"}
 
 
-@pytest.mark.parametrize("recipe", [recipes.digits(), recipes.vqvae()], ids=lambda recipe: recipe.name)
-def test_no_two_settings_share_a_name_and_how_to_train_comes_last(recipe):
+def test_no_two_settings_share_a_name_and_how_to_train_comes_last():
+    recipe = recipes.digits()
     names = [name.rpartition(".")[2] for name in settings_of(recipe)]
     assert len(set(names)) == len(names)
     sections = [name.partition(".")[0] for name in settings_of(recipe)]
@@ -125,36 +124,3 @@ def test_the_papers_network_has_its_size():
 def test_conditioning_on_classes_needs_classes():
     with pytest.raises(ValueError, match="class labels"):
         override(recipes.pydocs(), ["classes=true", "source=markov"]).build(dmb.data.markov())
-
-
-def image_data(*shape):
-    tokens = np.random.default_rng(0).integers(256, size=(30, *shape), dtype=np.uint8)
-    train, validation, test = (dmb.data.Rows(part, 256) for part in np.split(tokens, 3))
-    codec = dmb.data.Picture(list(shape))
-    return dmb.data.DataSet(name="noise", source="", codec=codec, train=train, validation=validation, test=test)
-
-
-def test_a_vqvae_has_the_size_of_its_images_and_the_rest_of_its_recipe():
-    settings = ["grid=4", "codes=32", "autoencoder.width=8", "blocks=1", "code_width=4", "decay=0.8", "revive=0.2"]
-    recipe = override(recipes.vqvae(), settings)
-    vqvae = recipe.build(image_data(16, 16, 3))
-    assert vqvae.config() == {"size": 16, "channels": 3, "grid": 4, "codes": 32, "width": 8, "blocks": 1,
-                              "code_width": 4, "decay": 0.8, "revive": 0.2}  # fmt: skip
-    torch.manual_seed(3)
-    again = recipe.build(image_data(16, 16, 3))
-    assert torch.equal(again.encoder[0].weight, vqvae.encoder[0].weight)
-    other = override(recipe, ["seed=1"]).build(image_data(16, 16, 3))
-    assert not torch.equal(other.encoder[0].weight, vqvae.encoder[0].weight)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (image_data(8, 6, 1), "images must be square for a VQ-VAE, got 8 × 6"),
-        (image_data(20, 20, 1), "size / grid must be a power of 2, at least 2, got 20 / 8"),
-        (dmb.data.markov(length=8), "a VQ-VAE is trained on images: cifar10, or a folder of them; got markov"),
-    ],
-)
-def test_data_that_no_vqvae_is_for_are_refused(data, message):
-    with pytest.raises(ValueError, match=message):
-        recipes.vqvae().build(data)

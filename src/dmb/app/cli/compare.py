@@ -9,7 +9,6 @@ from tyro.conf import Positional, arg
 from dmb.app import recipes
 from dmb.app.cli.console import notes
 from dmb.app.cli.recipe import changed
-from dmb.app.recipes import Recipe
 
 
 def compare(
@@ -48,11 +47,8 @@ def compare(
     """
     from dmb.app import comparison  # slow to import, and no other command needs it
 
-    chosen = recipes.recipe(recipe)
-    if not isinstance(chosen, Recipe):
-        raise ValueError(f"forward processes are compared, which {recipe} has none of: choose the recipe of a bridge")
     plan = comparison.plan(
-        changed(chosen, data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
+        changed(recipes.recipe(recipe), data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
         shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences, samples=samples,
     )  # fmt: skip
     if list_:

@@ -9,19 +9,7 @@ from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
 from dmb.app.display import counting
-from dmb.app.evaluation import (
-    CodecQuality,
-    ImageQuality,
-    Likelihood,
-    RealImages,
-    Reconstruction,
-    codec_quality,
-    image_quality,
-    likelihood,
-    reconstruction,
-)
-from dmb.app.loading import load
-from dmb.app.recipes import VQRecipe
+from dmb.app.evaluation import ImageQuality, Likelihood, RealImages, image_quality, likelihood
 from dmb.app.runs import Run
 from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
@@ -40,7 +28,7 @@ def evaluate(
     steps: int | None = None,
     sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
     guidance: float | None = None,
-    seed: int | None = None,
+    seed: int = 0,
     accelerator: Accelerator = "auto",
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
@@ -48,15 +36,12 @@ def evaluate(
 
     Examples: `dmb evaluate RUN`; `dmb evaluate RUN --metrics bound fid --steps 128`.
 
-    Of a VQ-VAE: how well images come back from its codes, in place of the bound, and with fid, the floor that it sets
-    for bridges over its codes.
-
     Args:
         run: the run folder.
         metrics: bound, with its standard error; for images, fid, and is: the Inception Score, which comes with fid.
         split: which part of the data.
         data: bound that split of another file, read with the run's own alphabet.
-        sequences: bound (or bring back) so many, spread evenly, instead of all.
+        sequences: bound so many, spread evenly, instead of all.
         samples: for the bound, network calls per sequence; default: 1.
         batch_size: for the bound, sequences per network call; default: 128.
         images: to sample for fid, and to compare with; default: 10000.
@@ -64,7 +49,7 @@ def evaluate(
         steps: for fid, network calls per sample; default: 64.
         sampler: for fid, as in sample.
         guidance: for fid, how strongly to follow classes, which are as frequent as in training; default: 1.
-        seed: of times, noise and samples; default: 0.
+        seed: of times, noise and samples.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
         json_: print JSON.
     """
@@ -74,25 +59,13 @@ def evaluate(
     comparing = {"images": images, "weights": weights}
     drawing = {"steps": steps, "sampler": sampler, "guidance": guidance}
     folder, where = Run.open(run), device(accelerator)
-    of_vqvae = isinstance(folder.recipe, VQRecipe)
-    if of_vqvae:
-        only = {"data": data, "samples": samples, "batch_size": batch_size, "seed": seed, **drawing}
-        _refuse(only, f"a bridge only, and {run} is a VQ-VAE")
-        if "is" in metrics:
-            raise ValueError(f"the Inception Score is one of samples, and {run} is a VQ-VAE: it has none")
     if "bound" not in metrics:
         _refuse({"data": data, **bounding}, "--metrics bound only")
     if {"fid", "is"}.isdisjoint(metrics):
         _refuse({**comparing, **drawing}, "--metrics fid and is only")
     else:
         _refuse({"data": data}, "--metrics bound alone")
-    results: Iterator[Likelihood | Reconstruction | CodecQuality]
-    if of_vqvae:
-        results = _of_vqvae(folder, where, metrics, split, sequences, _given(comparing))
-    else:
-        results = _of_bridge(
-            folder, where, metrics, split, _given(bounding), _given(comparing), _given(drawing), data, seed or 0
-        )
+    results = _results(folder, where, metrics, split, _given(bounding), _given(comparing), _given(drawing), data, seed)
     step, found = folder.best().get("step"), dict[str, Any]()
     for result in results:
         if data is None:
@@ -115,7 +88,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _of_bridge(
+def _results(
     folder: Run,
     where: str,
     metrics: tuple[str, ...],
@@ -140,24 +113,3 @@ def _of_bridge(
         yield result
     if real is not None:
         yield image_quality(bridge, real, seed=seed, progress=partial(counting, notes), **drawing)
-
-
-def _of_vqvae(
-    folder: Run,
-    where: str,
-    metrics: tuple[str, ...],
-    split: str,
-    sequences: int | None,
-    comparing: dict[str, Any],
-) -> Iterator[Reconstruction | CodecQuality]:
-    vqvae, real = folder.vqvae(where), None
-    if "fid" in metrics:
-        RealImages(folder.data(), split, **comparing)  # finds what is wrong before all are encoded
-        with counting(notes, "encoding the images") as progress:
-            real = RealImages(load(folder.path, progress=progress), split, **comparing)
-    if "bound" in metrics:
-        with counting(notes, f"evaluating on {split}") as progress:
-            result = reconstruction(vqvae, folder.data(), split, images=sequences, progress=progress)
-        yield result
-    if real is not None:
-        yield codec_quality(real, device=vqvae.device, progress=partial(counting, notes))

@@ -3,16 +3,13 @@
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from dmb.app import recipes
-from dmb.app.recipes import AnyRecipe
+from dmb.app.recipes import Recipe
 from dmb.data import BUILT_IN
 
-R = TypeVar("R", bound=AnyRecipe)
 
-
-def changed(recipe: R, source: str | None, assignments: tuple[str, ...]) -> R:
+def changed(recipe: Recipe, source: str | None, assignments: tuple[str, ...]) -> Recipe:
     """The recipe with other data and settings; a file by its full path, for the run is to find it from any folder."""
     if source is not None:
         recipe = replace(recipe, data=replace(recipe.data, source=source))
@@ -23,6 +20,6 @@ def changed(recipe: R, source: str | None, assignments: tuple[str, ...]) -> R:
     return recipe
 
 
-def new_folder(recipe: AnyRecipe) -> Path:
+def new_folder(recipe: Recipe) -> Path:
     """Where to put a run, unless the user says."""
     return Path("runs") / f"{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -14,8 +14,6 @@ from dmb.app.runs import Run
 def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) -> int:
     """Write RUN/report.html: one self-contained page with the bound over time, what was learned, and samples.
 
-    Of a VQ-VAE, it shows the error over time, images beside what comes back of them, and the use of the codes.
-
     Args:
         run: the run folder.
         seed: of the samples on it.

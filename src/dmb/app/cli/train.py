@@ -26,13 +26,13 @@ def train(
     strategy: Strategy = "auto",
     precision: Precision = "32-true",
 ) -> int:
-    """Train a bridge by Algorithm 1, or a VQ-VAE, on built-in data or on your own.
+    """Train a bridge by Algorithm 1 on built-in data or on your own.
 
-    Recipes: digits, pydocs, text8, text8_paper; table for a CSV or Parquet file; pixels for images; vqvae for a VQ-VAE
-    of images, and cifar10 or cifar10_paper for a bridge over its codes.
+    Recipes: digits, pydocs, text8, text8_paper; table for a CSV or Parquet file; pixels for images; cifar10
+    or cifar10_paper for the codes that `dmb tokenize` makes of images.
 
     Examples: `dmb train digits`; `dmb train pydocs --data novel.txt`; `dmb train table --data survey.csv`;
-    `dmb train text8 --set minutes=15 head=score`; `dmb train vqvae --out runs/vqvae`, then `dmb train cifar10`;
+    `dmb train text8 --set minutes=15 head=score`;
     `torchrun --nproc-per-node 8 -m dmb train text8_paper --devices 8`.
 
     Stop it with Ctrl-C at any moment; the same command with --out RUN --resume goes on where it was.
@@ -40,7 +40,7 @@ def train(
     Args:
         recipe: the settings to start from.
         data: train on this instead: digits, cifar10, pydocs, text8, markov; a file of text, .npy, .npz, .csv or
-            .parquet; a folder of images; or the run folder of a VQ-VAE, for the codes of its images.
+            .parquet; a folder of images; or the codes of images that tokenize made.
         out: the run folder; default: runs/<recipe>-<time>.
         resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
         set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.
@@ -67,7 +67,7 @@ def train(
     if chosen.data.source == recipes.VQ_RUN:  # if it were there, it would have its full path
         raise ValueError(
             f"{recipe} learns the codes of a VQ-VAE, and there is none in {recipes.VQ_RUN}: "
-            f"train it with dmb train vqvae --out {recipes.VQ_RUN}, or say where it is with --data RUN"
+            f"make it with dmb tokenize cifar10 --out {recipes.VQ_RUN}, or say where it is with --data FOLDER"
         )
     return session(
         chosen, out or new_folder(chosen), resume=going_on, console=notes,

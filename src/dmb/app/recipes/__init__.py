@@ -1,13 +1,9 @@
-"""Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe` or a `VQRecipe`."""
+"""Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe`."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from dmb.app.recipes.autoencoder import AutoencoderChoice as AutoencoderChoice
-from dmb.app.recipes.autoencoder import VQRecipe as VQRecipe
-from dmb.app.recipes.base import AnyRecipe as AnyRecipe
 from dmb.app.recipes.base import DataChoice as DataChoice
 from dmb.app.recipes.base import NetworkChoice as NetworkChoice
 from dmb.app.recipes.base import ProcessChoice as ProcessChoice
@@ -23,27 +19,16 @@ from dmb.app.recipes.settings import pydocs as pydocs
 from dmb.app.recipes.settings import table as table
 from dmb.app.recipes.settings import text8 as text8
 from dmb.app.recipes.settings import text8_paper as text8_paper
-from dmb.app.recipes.settings import vqvae as vqvae
 
-RECIPES: dict[str, Callable[[], AnyRecipe]] = {
-    recipe.__name__: recipe
-    for recipe in (digits, pydocs, table, text8, text8_paper, pixels, vqvae, cifar10, cifar10_paper)
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    recipe.__name__: recipe for recipe in (digits, pydocs, table, text8, text8_paper, pixels, cifar10, cifar10_paper)
 }
 
 
-def recipe(name: str) -> AnyRecipe:
+def recipe(name: str) -> Recipe:
     """The recipe called `name`; or the one in a JSON file, as `to_json` writes it."""
     if name.endswith(".json"):
-        return from_json(json.loads(Path(name).read_text(encoding="utf-8")))
+        return Recipe.from_json(json.loads(Path(name).read_text(encoding="utf-8")))
     if name not in RECIPES:
         raise ValueError(f"no recipe called {name!r}: there are {', '.join(RECIPES)}")
     return RECIPES[name]()
-
-
-def from_json(config: dict[str, Any]) -> AnyRecipe:
-    """The recipe of either kind that `to_json` described.
-
-    >>> from_json(vqvae().to_json()) == vqvae()
-    True
-    """
-    return (VQRecipe if "autoencoder" in config else Recipe).from_json(config)

@@ -1,10 +1,9 @@
 """What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
+from typing import Any, ClassVar, Literal, get_type_hints
 
 import torch
 
@@ -19,9 +18,7 @@ from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Tr
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.seeding import seed_of, seeded
-from dmb.training import AnyReport, Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
-
-R = TypeVar("R", bound="AnyRecipe")
+from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +27,7 @@ class DataChoice:
 
     source: str
     """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of
-    images; or the run of a VQ-VAE."""
+    images; or the codes of images that `dmb tokenize` made."""
     length: int | None = None
     """Tokens per sequence, for text."""
     encoding: str = "characters"
@@ -196,52 +193,25 @@ class NetworkChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyRecipe(ABC):
-    """A whole run, before it has data, whatever it trains."""
+class Recipe:
+    """A whole run, before it has data: `build` makes the bridge, `training` says how to train it."""
 
-    fixed: ClassVar[tuple[str, ...]]
+    fixed: ClassVar[tuple[str, ...]] = ("data.", "process.", "network.", "head")
     """How the names of settings begin that a run is made of: with another value it would be another run."""
 
     name: str
     data: DataChoice
-    training: Any
-    """How to train, and for how long; `minutes` and `seed` are among it."""
-
-    @abstractmethod
-    def build(self, data: DataSet) -> Any:
-        """The model for `data`, its first weights drawn from the training seed."""
-
-    @abstractmethod
-    def check(self, model: Any, data: DataSet, fabric: Engine) -> None:
-        """A ValueError if `model` cannot be trained on `data`."""
-
-    @abstractmethod
-    def train(
-        self,
-        model: Any,
-        data: DataSet,
-        *,
-        fabric: Engine,
-        folder: Path,
-        resume: bool,
-        stop: Callable[[], bool],
-    ) -> Iterator[AnyReport]:
-        """Train `model` in the run folder, yielding reports."""
-
-    @abstractmethod
-    def describe(self, data: DataSet) -> str:
-        """What will be trained, on what, for how long."""
-
-    def baseline(self, unigram_bits: float) -> Fact | None:
-        """What an evaluation is to be seen beside, given what the data's marginals alone need in bits per token."""
-        return None
+    process: ProcessChoice
+    network: NetworkChoice
+    head: Literal["mean", "score", "unscaled_score"] = "mean"
+    training: TrainingSettings
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls: type[R], config: dict[str, Any]) -> R:
+    def from_json(cls, config: dict[str, Any]) -> "Recipe":
         """The recipe that `to_json` described."""
         kinds: dict[str, Any] = {name: kind for name, kind in get_type_hints(cls).items() if is_dataclass(kind)}
         try:
@@ -250,25 +220,15 @@ class AnyRecipe(ABC):
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a recipe: {error}") from error
 
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe(AnyRecipe):
-    """A bridge's run: `build` makes the bridge, `training` says how to train it."""
-
-    fixed: ClassVar[tuple[str, ...]] = ("data.", "process.", "network.", "head")
-
-    process: ProcessChoice
-    network: NetworkChoice
-    head: Literal["mean", "score", "unscaled_score"] = "mean"
-    training: TrainingSettings
-
     def build(self, data: DataSet) -> Bridge:
+        """The bridge for `data`, its first weights drawn from the training seed."""
         process = self.process.build(data, seeded(self.training.seed, "process"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
             return Bridge(process, self.network.build(process, data.num_classes), self.head)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
+        """A ValueError if `model` cannot be trained on `data`."""
         refuse_unfit(model, data, self.training, fabric)
 
     def train(
@@ -281,9 +241,11 @@ class Recipe(AnyRecipe):
         resume: bool,
         stop: Callable[[], bool],
     ) -> Iterator[TrainingReport]:
+        """Train `model` in the run folder, yielding reports."""
         return train(model, data, self.training, fabric=fabric, folder=folder, resume=resume, stop=stop)
 
     def describe(self, data: DataSet) -> str:
+        """What will be trained, on what, for how long."""
         settings = self.training
         if settings.matrix_objective == "joint":
             matrix = "each of which teaches the rates as well"
@@ -296,5 +258,6 @@ class Recipe(AnyRecipe):
             f"{settings.cycles} × {settings.score_steps} steps of Score-learning, {matrix}"
         )
 
-    def baseline(self, unigram_bits: float) -> Fact | None:
+    def baseline(self, unigram_bits: float) -> Fact:
+        """What an evaluation is to be seen beside: what the data's marginals alone need, in bits per token."""
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")

@@ -6,10 +6,10 @@ import types
 from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dmb.app.recipes.base import AnyRecipe, R
+from dmb.app.recipes.base import Recipe
 
 
-def override(recipe: R, assignments: Iterable[str]) -> R:
+def override(recipe: Recipe, assignments: Iterable[str]) -> Recipe:
     """`recipe` with every `name=value` applied; a name may be given with its section, `training.cycles=2`.
 
     >>> from dmb.app.recipes import digits
@@ -25,7 +25,7 @@ def override(recipe: R, assignments: Iterable[str]) -> R:
     return recipe
 
 
-def settings_of(recipe: AnyRecipe) -> dict[str, Any]:
+def settings_of(recipe: Recipe) -> dict[str, Any]:
     """Every setting that `override` knows, by its full name, with its value; what is trained before how."""
     found: dict[str, Any] = {}
     for field in sorted(dataclasses.fields(recipe), key=lambda field: field.name == "training"):
@@ -37,7 +37,7 @@ def settings_of(recipe: AnyRecipe) -> dict[str, Any]:
     return found
 
 
-def _with(recipe: R, name: str, text: str) -> R:
+def _with(recipe: Recipe, name: str, text: str) -> Recipe:
     known = list(settings_of(recipe))
     matches = [full for full in known if full == name or full.endswith(f".{name}")]
     if not matches:

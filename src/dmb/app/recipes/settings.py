@@ -1,8 +1,6 @@
 """The settings we run, one function each."""
 
-from dmb.app.recipes.autoencoder import AutoencoderChoice, VQRecipe
 from dmb.app.recipes.base import DataChoice, NetworkChoice, ProcessChoice, Recipe
-from dmb.app.tokenizer.training import AutoencoderSettings
 from dmb.training import TrainingSettings
 
 # J_Q only ever asks for faster clocks. Once it is worth less than this, in bits per token, there is nothing left to
@@ -105,18 +103,8 @@ def pixels() -> Recipe:
     )  # fmt: skip
 
 
-def vqvae() -> VQRecipe:
-    """A VQ-VAE for images, those of CIFAR-10 unless told otherwise: 20 minutes on one core."""
-    return VQRecipe(
-        name="vqvae",
-        data=DataChoice(source="cifar10"),
-        autoencoder=AutoencoderChoice(),
-        training=AutoencoderSettings(steps=16_000),
-    )
-
-
 def cifar10() -> Recipe:
-    """A bridge over the codes of a VQ-VAE that `dmb train vqvae --out runs/vqvae` has made: 75 minutes on one core.
+    """A bridge over the codes that `dmb tokenize cifar10 --out runs/vqvae` has made: 75 minutes on one core.
 
     The codes' frequencies differ by position, and so do their order and rates.
     """
@@ -136,8 +124,8 @@ def cifar10_paper() -> Recipe:
     """The paper's setting for CIFAR-10: SEDD's 12×768 network over a VQ-VAE's codes, batches of 512, unscaled scores.
 
     The paper gives the initial rates, batch size and learning rate. It says nothing of the VQ-VAE, nor how long
-    training takes: 16×16 codes (`dmb train vqvae --out runs/vqvae --set grid=16 codes=1024 width=256 steps=200000`) and
-    ten cycles of 50,000 steps are ours.
+    training takes: 16×16 codes (`dmb tokenize cifar10 --out runs/vqvae --grid 16 --codes 1024 --width 256
+    --steps 200000`) and ten cycles of 50,000 steps are ours.
     """
     return Recipe(
         name="cifar10_paper",

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dmb.app.display import duration
-from dmb.app.recipes import VQRecipe
-from dmb.app.reports import autoencoder, markup, numbers
+from dmb.app.reports import markup, numbers
 from dmb.app.reports.contents import finite, gather
 from dmb.app.reports.examples import sample_sheet, trajectories
 from dmb.app.reports.learned import learned_rates
@@ -18,71 +17,42 @@ from dmb.files import written_whole
 Progress = Callable[[int, int], None]
 
 
-class Kind(NamedTuple):
-    """What the report of a kind of run is made of."""
-
-    gather: Callable[[Run, int, Callable[[int], None]], Any]
-    """All that the parts draw from: of a run, with the seed of samples; called with the number of steps done."""
-    steps: int
-    """How many steps that takes."""
-    headline: Callable[[Any], str]
-    parts: tuple[tuple[str, str, Callable[[Any], str]], ...]
-    """Sections: an anchor, a title, and what makes the HTML; one without any is left out."""
-
-
-BRIDGE = Kind(
-    lambda run, seed, advance: gather(run, seed),
-    1,
-    numbers.headline,
-    (
-        ("results", "Results", numbers.results),
-        ("bound", "Bound over time", numbers.over_time),
-        ("rates", "Forward process and learned rates", learned_rates),
-        ("speeds", "Speeds of positions", order_of_writing),
-        ("trajectories", "Forward and reverse trajectories", trajectories),
-        ("samples", "Samples", sample_sheet),
-        ("marginals", "Marginals of data and samples", numbers.marginals),
-        ("configuration", "Configuration", numbers.configuration),
-    ),
+PARTS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("results", "Results", numbers.results),
+    ("bound", "Bound over time", numbers.over_time),
+    ("rates", "Forward process and learned rates", learned_rates),
+    ("speeds", "Speeds of positions", order_of_writing),
+    ("trajectories", "Forward and reverse trajectories", trajectories),
+    ("samples", "Samples", sample_sheet),
+    ("marginals", "Marginals of data and samples", numbers.marginals),
+    ("configuration", "Configuration", numbers.configuration),
 )
-AUTOENCODER = Kind(
-    lambda run, seed, advance: autoencoder.gather(run, advance),
-    autoencoder.STEPS,
-    autoencoder.headline,
-    (
-        ("results", "Results", autoencoder.results),
-        ("learning", "Learning curves", autoencoder.over_time),
-        ("reconstructions", "Reconstructions", autoencoder.reconstructions),
-        ("codebook", "Use of the codes", autoencoder.codebook),
-        ("configuration", "Configuration", autoencoder.configuration),
-    ),
-)
+"""Sections: an anchor, a title, and what makes the HTML; one without any is left out."""
 
 
 def write_report(run: Run, *, seed: int = 0, progress: Progress | None = None) -> Path:
     """Write `report.html` into the run's folder, whole or not at all.
 
     Args:
-        run: a run that has a model, of either kind; evaluations are shown if there are any.
+        run: a run that has a model; evaluations are shown if there are any.
         seed: of the samples.
         progress: called with the number of steps done, and of all there are.
     """
-    kind = AUTOENCODER if isinstance(run.recipe, VQRecipe) else BRIDGE
-    total = kind.steps + len(kind.parts)
+    total = 1 + len(PARTS)
 
     def advance(done: int) -> None:
         if progress is not None:
             progress(done, total)
 
     advance(0)
-    contents = kind.gather(run, seed, advance)
+    contents = gather(run, seed)
     sections = []
-    for done, (anchor, title, part) in enumerate(kind.parts, kind.steps):
+    for done, (anchor, title, part) in enumerate(PARTS, 1):
         advance(done)
         body = part(contents)
         if body:
             sections.append(Section(anchor, title, body))
-    page = markup.document(_title(run), _head(run, kind.headline(contents)), sections)
+    page = markup.document(_title(run), _head(run, numbers.headline(contents)), sections)
     path = run.path / "report.html"
     with written_whole(path) as file:
         file.write_text(page, encoding="utf-8")
@@ -101,7 +71,7 @@ def _head(run: Run, headline: str) -> str:
     last = metrics[-1] if metrics else {}
     title = f"<h1>{text(_title(run))}</h1>"
     facts = [f"begun {run.about['created']}"]
-    for unit, name in (("step", "steps"), ("tokens", "tokens"), ("images", "images")):
+    for unit, name in (("step", "steps"), ("tokens", "tokens")):
         if unit in last:
             facts.append(f"{last[unit]:,} {name}")
     if finite(last.get("seconds")) is not None:
