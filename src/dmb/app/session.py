@@ -60,7 +60,7 @@ def session(recipe: Recipe, path: Path, *, resume: bool, console: Console, **opt
             run.change(recipe)
             _announce(console, path, recipe, data, resume)
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
-            display = stack.enter_context(Display(console, data.codec, baseline, recipe.training.minutes).shown())
+            display = stack.enter_context(Display(console, data.codec, baseline).shown())
         for report in reports:
             if chief:
                 run.log(report)
