@@ -258,7 +258,7 @@ def test_codes_carry_the_tree_of_their_vectors(in_colour):
     vectors = fresh(in_colour).vectors()
     assert torch.equal(vectors, autoencoder().quantizer.codebook)
     tree = grouping.by_vectors(vectors, [4])
-    assert tree.parent.shape == (1, 16 + 4 + 1)
+    assert 16 + 1 < tree.parent.shape[1] <= 16 + 4 + 1  # a cluster of one code is none
 
 
 def test_tokens_that_are_no_codes_are_named(in_colour):
