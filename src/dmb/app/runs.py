@@ -113,10 +113,9 @@ class Run:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
         if found != FORMAT:
-            readers = f"pip install discrete-markov-bridge=={config.get('version')} reads it"
             raise ValueError(
-                f"{path} is a run of format {found}, made by dmb {config.get('version')}; dmb {__version__} reads format "
-                f"{FORMAT}: {readers}, or train it again"
+                f"{path} is a run of format {found}, made by dmb {config.get('version')}, which reads it; "
+                f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
         try:
             about = {name: config[name] for name in ("version", "created", "unigram_bits", "digest")}

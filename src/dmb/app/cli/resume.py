@@ -1,6 +1,6 @@
 """`dmb resume`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +30,7 @@ class Resume:
     """The run folder."""
     recipe: str | None = None
     """For a run of a recipe of your own: FILE.py:FUNCTION."""
-    devices: Devices = Devices()
+    devices: Devices = field(default_factory=Devices)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,7 +1,7 @@
 """`dmb train`."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +54,7 @@ class Train:
     """The run folder; default: runs/<data>-<time>."""
     show: bool = False
     """Print every setting as a flag, and do nothing."""
-    devices: Devices = Devices()
+    devices: Devices = field(default_factory=Devices)
 
 
 def main(arguments: list[str]) -> int:

@@ -240,7 +240,7 @@ class Recipe:
         return {name: value for name, value in other.settings().items() if name not in own or own[name] != value}
 
     def changed(self, **settings: Any) -> "Recipe":
-        """This recipe with other values of single settings, whichever section they are in.
+        """The recipe with other values of single settings, whichever section they are in.
 
         >>> from dmb.app.recipes import recipe
         >>> recipe("digits").changed(width=64, cycles=1).network.width
