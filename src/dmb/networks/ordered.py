@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -162,7 +162,7 @@ class OrderedTransformer(Attentive, OrderedNetwork):
     torch.Size([2, 64, 28])
     """
 
-    block = OrderedBlock
+    block: ClassVar[type[Block]] = OrderedBlock
 
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
         self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)

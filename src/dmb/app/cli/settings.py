@@ -29,7 +29,7 @@ def with_settings(
         description: what `--help` begins with.
     """
     sections = [(name, type(value), field(default=value)) for name, value in default.sections().items()]
-    head = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))  # type: ignore[misc]
+    head = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))
     whole: Any = make_dataclass("Command", [*sections, head], bases=(flags,), frozen=True, kw_only=True)
     found = parsed(whole, arguments, prog=prog, description=description)
     changes = {name: getattr(found, name) for name in ("head", *default.sections())}

@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 from dmb.app.cli.console import notes
 from dmb.app.cli.settings import first_look, with_settings
 from dmb.app.recipes import Recipe, as_flags
+from dmb.app.runs import Run
 from dmb.app.session import session
 from dmb.training.engine import Accelerator, Precision, Strategy
 
@@ -52,6 +53,8 @@ class Train:
     codes_paper; those of a run folder; or FILE.py:FUNCTION. Default: as fits the data."""
     out: Annotated[Path | None, arg(metavar="RUN")] = None
     """The run folder; default: runs/<data>-<time>."""
+    resume: bool = False
+    """Continue the run in --out if it is there already, with its settings; for jobs that a scheduler starts again."""
     show: bool = False
     """Print every setting as a flag, and do nothing."""
     devices: Devices = field(default_factory=Devices)
@@ -61,10 +64,15 @@ def main(arguments: list[str]) -> int:
     """Train."""
     chosen, arguments = first_look(_parsed, arguments)
     flags, wanted = _parsed(chosen, arguments)
+    if flags.resume and flags.out is None:
+        raise ValueError("--resume needs --out: which run is to be continued?")
+    going_on = flags.resume and flags.out is not None and (flags.out / "run.json").exists()
+    if going_on:
+        _, wanted = _parsed(Run.open(flags.out, flags.recipe).recipe, arguments)
     if flags.show:
         print("\n".join(shown(wanted)))
         return 0
-    return session(wanted, flags.out or new_folder(wanted), resume=False, console=notes, **vars(flags.devices))
+    return session(wanted, flags.out or new_folder(wanted), resume=going_on, console=notes, **vars(flags.devices))
 
 
 def shown(wanted: Recipe) -> list[str]:

@@ -96,7 +96,7 @@ def _is_large(path: Path) -> bool:
 def _from_python(which: str) -> Recipe:
     file, _, name = which.rpartition(":")
     maker = getattr(_module(Path(file)), name, None)
-    if maker is None:
+    if not callable(maker):
         raise ValueError(f"{file} has no function called {name!r}")
     made = maker()
     if not isinstance(made, Recipe):
