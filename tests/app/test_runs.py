@@ -102,7 +102,7 @@ def test_the_display_shows_phase_bound_and_sample(finished, terminal):
     run, _, reports = finished
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120)
-    with Display(console, run.codec, BASELINE, minutes=3.0).shown() as display:
+    with Display(console, run.codec, BASELINE).shown() as display:
         for report in reports:
             display.update(report)
     shown = text.getvalue()
@@ -120,12 +120,12 @@ def test_a_line_tells_where_what_how_fast_and_how_long_to_go(finished):
     text = io.StringIO()
     display = Display(Console(file=text, width=200), finished[0].codec)
     score = next(report for report in reports if report.phase == "score")
-    display.update(dataclasses.replace(score, step=2, seconds=60.0, tokens_per_second=1234.5))
+    display.update(dataclasses.replace(score, step=2, seconds_left=60.0, tokens_per_second=1234.5))
     display.update(reports[-1])
     bound = reports[-1].validation
     best = "  best so far" if reports[-1].improved else ""
     assert text.getvalue().splitlines() == [
-        f"cycle 0  step      2/4  Score-learning   loss {score.bits:.4f}  1,234 tokens/s  1 min 00 s left",
+        f"cycle 0  step      2/4  Score-learning   loss {score.bits:.4f}  speed 1,234 tokens/s  1 min 00 s left",
         f"cycle 0  step      4/4  validation       bound {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits per token"
         + best,
     ]

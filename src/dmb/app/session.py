@@ -71,7 +71,7 @@ def session(
         if chief:
             run.change(recipe)
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
-            display = stack.enter_context(Display(console, data.codec, baseline, recipe.training.minutes).shown())
+            display = stack.enter_context(Display(console, data.codec, baseline).shown())
         for report in reports:
             if chief:
                 run.log(report)

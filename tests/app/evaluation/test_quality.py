@@ -20,7 +20,8 @@ from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.reports.contents import gather
 from dmb.app.reports.numbers import results
 from dmb.app.runs import Run
-from dmb.app.tokenizer import VQVAE
+from dmb.app.tokenizer import VQVAE, TokenizerSettings
+from dmb.app.tokenizer.codes import write_codes
 from dmb.data import DataSet, Picture
 from dmb.data.pixels import Pixels
 
@@ -142,10 +143,9 @@ def test_distances_are_those_of_samples_and_of_training_images_before_and_after_
 def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_path):
     source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
     torch.manual_seed(0)
-    VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).write(tmp_path / "vqvae")
-    bits = dmb.data.images(source, 16).baselines()
-    described = {"recipe": {"data": {"source": str(source), "levels": 16}}, "unigram_bits": bits}
-    (tmp_path / "vqvae" / "run.json").write_text(json.dumps(described))
+    vqvae = VQVAE(size=8, grid=4, codes=16, width=8, blocks=0)
+    vqvae.write(tmp_path / "vqvae")
+    write_codes(tmp_path / "vqvae", vqvae, dmb.data.images(source), TokenizerSettings(grid=4))
     data, whole = load(tmp_path / "vqvae"), dmb.data.images(source)
     result = image_quality(bridge_for(data), RealImages(data, images=10), steps=1)
     test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
