@@ -1,5 +1,6 @@
 """`dmb compare`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from dmb.app import recipes
 from dmb.app.cli.console import notes
 from dmb.app.cli.recipe import changed
 from dmb.app.recipes import Recipe
+from dmb.app.recipes.differences import differences
 
 
 def compare(
@@ -44,20 +46,30 @@ def compare(
         samples: network calls for each of them; where test data are few, more make the bound surer.
         workers: runs side by side; default: as many as there are cores, or one on a GPU.
         set: change settings of all rows.
-        list_: print the rows with their settings, and do nothing.
+        list_: print the rows with the settings they change, and do nothing.
     """
     from dmb.app import comparison  # slow to import, and no other command needs it
 
     chosen = recipes.recipe(recipe)
     if not isinstance(chosen, Recipe):
         raise ValueError(f"forward processes are compared, which {recipe} has none of: choose the recipe of a bridge")
+    shared, out = changed(chosen, data, set), out or Path("runs") / f"compare-{recipe}"
+    settings = recipes.settings_of(shared)
+    names = [assignment.partition("=")[0].strip() for assignment in set]
+    fixed = {next(full for full in settings if full == name or full.endswith(f".{name}")) for name in names}
+    words = ["dmb", "compare", recipe, "--out", str(out), "--seeds", str(seeds)]
+    words += [word for option, value in {"data": data, "steps": steps, "sequences": sequences}.items()
+              if value is not None for word in (f"--{option}", str(value))]  # fmt: skip
+    words += ["--samples", str(samples)] if samples != 1 else []
+    words += (["--rows", *rows] if rows else []) + (["--set", *set] if set else [])
     plan = comparison.plan(
-        changed(chosen, data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
-        shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences, samples=samples,
+        shared, out=out, command=shlex.join(words), rows=rows, fixed=fixed, seeds=seeds, steps=steps,
+        sequences=sequences, samples=samples,
     )  # fmt: skip
     if list_:
         for row in plan.rows:
-            print(f"{row.name}: {row.title}\n    {' '.join(row.settings)}")
+            changes = differences(plan.recipe, row.apply(plan.recipe, plan.data, plan.steps))
+            print(f"{row.name}: {row.title}\n    {' '.join(f'{name}={new}' for name, (_, new) in changes.items())}")
         return 0
     if workers is None:
         workers = 1 if torch.cuda.is_available() else comparison.cores()
