@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     )  # fmt: skip
     if flags.list:
         for row in plan.rows:
-            changes = wanted.differences(plan.recipe_of(row, 0))
+            changes = wanted.differences(row.apply(wanted, plan.data, plan.steps))
             print(f"{row.name}: {row.title}\n    {' '.join(as_flags(changes))}")
         return 0
     workers = flags.workers or (1 if torch.cuda.is_available() else comparison.cores())

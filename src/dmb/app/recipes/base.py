@@ -239,6 +239,13 @@ class Recipe:
         own = self.settings()
         return {name: value for name, value in other.settings().items() if name not in own or own[name] != value}
 
+    def refuse_another(self, there: "Recipe", what: str) -> None:
+        """Raise a ValueError that says `what` is there, and how its settings differ from these."""
+        own = self.settings()
+        differ = [f"{name}={value}, not {own.get(name)}" for name, value in self.differences(there).items()]
+        if differ:
+            raise ValueError(f"{what}, with {'; '.join(differ)}: choose another --out")
+
     def changed(self, **settings: Any) -> "Recipe":
         """The recipe with other values of single settings, whichever section they are in.
 
