@@ -9,6 +9,11 @@ from dmb.data import Codec, DataSet
 from dmb.data.loading import refuse_encoding, refuse_levels, refuse_unlike
 
 
+def kind_of(source: str | Path) -> str:
+    """What kind of data: `text`, `table`, `array`, `images`; or `codes`, which `dmb tokenize` made."""
+    return "codes" if is_codes(source) else data.kind_of(source)
+
+
 def load(
     source: str | Path,
     *,

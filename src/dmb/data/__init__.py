@@ -15,6 +15,8 @@ from dmb.data.codecs import Picture as Picture
 from dmb.data.codecs import Text as Text
 from dmb.data.codecs import Tokenizer as Tokenizer
 from dmb.data.home import data_home as data_home
+from dmb.data.kinds import Kind as Kind
+from dmb.data.kinds import kind_of as kind_of
 from dmb.data.loading import BUILT_IN as BUILT_IN
 from dmb.data.loading import load as load
 from dmb.data.sources.array import array as array

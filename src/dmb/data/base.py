@@ -1,5 +1,6 @@
 """A data set: three splits, what their tokens mean, and how often each occurs."""
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ class DataSet:
         test: the split to report.
         state_counts: how many states each position has, if they differ.
         num_classes: labels lie in `[0, num_classes)`; 0 for data without labels.
+        notes: what the user should know about how the data were read: what was guessed, changed or dropped.
     """
 
     name: str
@@ -37,6 +39,7 @@ class DataSet:
     test: Split
     state_counts: Int[Tensor, " d"] | None = None
     num_classes: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n = self.codec.num_states
@@ -68,6 +71,37 @@ class DataSet:
         """The three splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    def describe(self) -> list[str]:
+        """What was understood, in a few short lines: how much there is, what the tokens mean, and the notes.
+
+        >>> from dmb.data import digits
+        >>> print(*digits().describe(), sep="\\n")
+        1,797 sequences of 64 tokens: 1,437 train, 180 validation, 180 test
+        integers in [0, 17) of shape 8 × 8
+        10 classes
+        """
+        splits = self.splits()
+        total = sum(map(len, splits.values()))
+        sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
+        lines = [f"{total:,} {self.codec.unit} of {self.num_positions:,} tokens: {sizes}", *self.codec.describe()]
+        if self.num_classes:
+            lines.append(f"{self.num_classes:,} classes")
+        ends = [f"{split.left_over:,} {name}" for name, split in splits.items() if isinstance(split, Stream)]
+        if ends:
+            lines.append(
+                f"tokens that do not fill a sequence at the end of a split are not evaluated: {', '.join(ends)}"
+            )
+        return lines + list(self.notes)
+
+    def digest(self) -> str:
+        """Of every token and label, in order: data with the same digest are the same."""
+        content = hashlib.blake2b(digest_size=16)
+        for name, split in self.splits().items():
+            content.update(f"{name} {len(split)} {split.num_positions} {split.num_states} ".encode())
+            for block in split.raw():
+                content.update(block)
+        return content.hexdigest()
+
     def marginals(self, pseudo_count: float = 1.0) -> Float[Tensor, "d n"]:
         """The distribution of each position's token in the training split.
 
@@ -97,7 +131,7 @@ class DataSet:
         return float(-torch.special.xlogy(counts, mu).sum() / counts.sum() / math.log(2))
 
     def baselines(self) -> dict[str, float]:
-        """`unigram_bits` of every split, by name: also a fingerprint of all the data."""
+        """`unigram_bits` of every split, by name."""
         return {name: self.unigram_bits(split) for name, split in self.splits().items()}
 
     def differs(self, baselines: dict[str, float], *, by: float = 1e-9) -> bool:

@@ -3,15 +3,13 @@
 import hashlib
 import http.client
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from dmb.data.home import Progress, writing_in
 from dmb.files import written_whole
-
-Progress = Callable[[int, int], None]
-"""Called with the bytes so far and in all (0 if the server does not say)."""
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without a byte
@@ -29,9 +27,9 @@ def downloaded(
         digest: that it must have, as hexadecimal digits.
         algorithm: of the digest, as `hashlib` calls it.
         otherwise: what the user can do without a network.
-        progress: told of every piece.
+        progress: called with the bytes so far and in all (0 if the server does not say).
     """
-    with written_whole(path) as part, part.open("w+b") as file:
+    with writing_in(path.parent), written_whole(path) as part, part.open("w+b") as file:
         found = hashlib.new(algorithm, usedforsecurity=False)
         done = 0
         try:

@@ -1,19 +1,28 @@
-"""Where data are kept."""
+"""Where data are kept, and what every reader of files needs."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
-from dmb.files import written_whole
+Progress = Callable[[int, int], None]
+"""Called with what is done so far and what there is in all (0 if nobody knows)."""
 
-_HEADER = 128  # bytes; a multiple of 64, as the format asks, and room for any length
+_PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what `written_whole` calls a file that is not complete
 
 
 def data_home() -> Path:
-    """The folder of prepared data and caches: `$DMB_DATA`, or `~/.cache/dmb`; created on demand."""
-    home = Path(os.environ.get("DMB_DATA") or "~/.cache/dmb").expanduser().absolute()
+    """The folder of downloads and of the cache: `$DMB_DATA`, or `~/.cache/dmb`; created on demand."""
+    try:
+        home = Path(os.environ.get("DMB_DATA") or "~/.cache/dmb").expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError("the data folder is in the home directory, and there is none: set $DMB_DATA") from error
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -36,31 +45,34 @@ def existing(path: Path) -> Path:
     return path
 
 
-def save_tokens(path: Path, chunks: Iterable[np.ndarray], num_states: int) -> None:
-    """Write a stream of tokens as a one-dimensional `.npy` of the smallest unsigned type, a chunk at a time.
+def reason(error: Exception) -> str:
+    """What went wrong, in one line: some libraries say nothing, and some write a page.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_tokens(Path(folder, "tokens.npy"), [np.array([3, 1]), np.array([4])], num_states=5)
-    ...     np.load(Path(folder, "tokens.npy"))
-    array([3, 1, 4], dtype=uint8)
+    >>> reason(EOFError()), reason(OSError("No data left\\nin file"))
+    ('EOFError', 'No data left')
     """
-    dtype = np.min_scalar_type(num_states - 1).newbyteorder("<")
-    count = 0
-    with written_whole(path) as part, part.open("wb") as file:
-        file.write(_header(dtype, 0))
-        for chunk in chunks:
-            file.write(chunk.astype(dtype).tobytes())
-            count += len(chunk)
-        if count == 0:
-            raise ValueError("no tokens are left of the data")
-        file.seek(0)  # only now is the length known
-        file.write(_header(dtype, count))
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _header(dtype: np.dtype, count: int) -> bytes:
-    """The `.npy` header (format 1.0) of `count` items, always equally long, so that it can be written over."""
-    fields = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}".encode()
-    magic = b"\x93NUMPY\x01\x00"
-    size = _HEADER - len(magic) - 2
-    return magic + size.to_bytes(2, "little") + fields.ljust(size - 1) + b"\n"
+@contextmanager
+def writing_in(folder: Path) -> Iterator[None]:
+    """Make `folder`, and remove what killed writers left there. Every writer holds a shared lock while it writes."""
+    folder.mkdir(exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.iterdir():
+                if _PART.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        except BlockingIOError:  # others are writing here: nothing is known to be left over
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from dmb.data.base import DataSet
-from dmb.data.codecs import Codec, Columns, Picture
-from dmb.data.home import existing
-from dmb.data.sources.array import array
+from dmb.data.codecs import Codec, Columns, Picture, Text
+from dmb.data.home import Progress
+from dmb.data.kinds import BY_EXTENSION, Kind, kind_of
+from dmb.data.kinds import is_name as is_name
+from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.cifar10 import cifar10
 from dmb.data.sources.digits import digits
 from dmb.data.sources.images import images
@@ -16,73 +18,78 @@ from dmb.data.sources.text import text
 from dmb.data.sources.text8 import text8
 
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
-ARRAYS = (".npy", ".npz")
-TABLES = (".csv", ".parquet")
 
 
 def load(
     source: str | Path,
     *,
+    kind: Kind | None = None,
     length: int | None = None,
     encoding: str = "characters",
     levels: int | None = None,
+    most_states: int | None = None,
     codec: Codec | None = None,
+    progress: Progress | None = None,
 ) -> DataSet:
-    """The data set called `source`, or what is there: a folder of images, or a file.
-
-    Files are `.npy` and `.npz`, `.csv` and `.parquet`, else text.
+    """The data set called `source`, or what is there: a folder of images, or a file; see `kind_of`.
 
     `load(data.source, length=data.num_positions, codec=data.codec)` gives any data set again.
 
     Args:
         source: a name, or a path. A string that is a name means the data set; `./digits` or a `Path` mean the file.
+        kind: read a file as this. Default: `kind_of(source)`.
         length: tokens of a sequence of text; default: the data set's own. Other data have but one.
         encoding: of a text file; see `text`.
         levels: how many levels a channel of an image has; default: 256.
+        most_states: values of an array lie below this; default: 65,536.
         codec: a model's codec, to read other data in its tokens.
+        progress: called with what is read so far and in all, if it takes more than a moment: images, or bytes of text.
 
     >>> load("digits").name
     'digits'
     """
-    sized = {} if length is None else {"length": length}
-    named = is_name(source)
-    if not named and not Path(source).exists():
-        raise ValueError(f"no data set or file called {str(source)!r}: built in are {', '.join(BUILT_IN)}")
-    if source == "cifar10" if named else Path(source).is_dir():
+    found = kind_of(source)
+    if kind is None:
+        in_doubt = not is_name(source) and Path(source).suffix.lower() not in BY_EXTENSION and found == "table"
+        kind = "text" if in_doubt and (encoding != "characters" or isinstance(codec, Text)) else found
+    elif kind != found and (is_name(source) or Path(source).is_dir()):
+        raise ValueError(f"kind must be {found} for {source}, got {kind}")
+    if kind != "text" or is_name(source):
         refuse_encoding(source, encoding)
-        data = _of_images(source, levels, codec)
-    else:
+    if kind != "images":
         refuse_levels(source, levels)
-        if named:
-            refuse_encoding(source, encoding)
-            data = digits() if source == "digits" else BUILT_IN[str(source)](**sized)
-        elif existing(Path(source)).suffix.lower() in (*ARRAYS, *TABLES):
-            refuse_encoding(source, encoding)
-            data = _of_fixed_length(Path(source), codec)
-        else:
-            data = text(source, encoding=encoding, codec=codec, **sized)
+    if most_states is not None and (kind != "array" or is_name(source)):
+        raise ValueError(f"most_states is read for array files only, got {most_states} for {source}")
+    data = _loaded(source, kind, length, encoding, levels, most_states or MOST_STATES, codec, progress)
     refuse_unlike(data, length, codec)
     return data
 
 
-def is_name(source: str | Path) -> bool:
-    """Whether it is the name of a data set that is built in, and not a path."""
-    return isinstance(source, str) and source in BUILT_IN
-
-
-def _of_images(source: str | Path, levels: int | None, codec: Codec | None) -> DataSet:
-    model = codec if isinstance(codec, Picture) else None
-    if levels is None:
-        levels = 256 if model is None else model.levels
-    if source == "cifar10":
-        return cifar10(levels)
-    return images(source, levels, colour=model is not None and model.shape[2] == 3)
-
-
-def _of_fixed_length(path: Path, codec: Codec | None) -> DataSet:
-    if path.suffix.lower() in ARRAYS:
-        return array(path, None if codec is None else codec.num_states)
-    return table(path, codec if isinstance(codec, Columns) else None)
+def _loaded(
+    source: str | Path,
+    kind: Kind,
+    length: int | None,
+    encoding: str,
+    levels: int | None,
+    most_states: int,
+    codec: Codec | None,
+    progress: Progress | None,
+) -> DataSet:
+    sized = {} if length is None else {"length": length}
+    if kind == "images":
+        model = codec if isinstance(codec, Picture) else None
+        if levels is None:
+            levels = 256 if model is None else model.levels
+        if is_name(source):
+            return cifar10(levels)
+        return images(source, levels, colour=model is not None and model.shape[2] == 3, progress=progress)
+    if is_name(source):
+        return digits() if source == "digits" else BUILT_IN[str(source)](**sized)
+    if kind == "array":
+        return array(source, None if codec is None else codec.num_states, most_states=most_states)
+    if kind == "table":
+        return table(source, codec if isinstance(codec, Columns) else None, progress=progress)
+    return text(source, encoding=encoding, codec=codec, progress=progress, **sized)
 
 
 def refuse_encoding(source: str | Path, encoding: str) -> None:
@@ -100,7 +107,9 @@ def refuse_levels(source: str | Path, levels: int | None) -> None:
 def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> None:
     """A ValueError if sequences are not of that length, or tokens do not mean what they mean to that codec."""
     if length is not None and data.num_positions != length:
-        raise ValueError(f"length must be {data.num_positions} for {data.name}, got {length}")
+        raise ValueError(
+            f"length must be {data.num_positions} for {data.name}, got {length}: leave it out, only text has a choice"
+        )
     if codec is not None and codec.meaning() != data.codec.meaning():
         raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
 

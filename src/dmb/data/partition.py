@@ -45,7 +45,7 @@ def split_stream(tokens: np.ndarray, num_states: int, length: int) -> tuple[Spli
         if length > len(piece):
             raise ValueError(
                 f"a sequence of {length:,} tokens is longer than the {name} split, {len(piece):,} tokens: "
-                "give a shorter length or more text"
+                f"give more text, or a length of at most {part:,}"
             )
     train, validation, test = (Stream(piece, num_states, length) for piece in parts)
     return train, validation, test

@@ -83,6 +83,15 @@ class Split(ABC):
         counts = torch.bincount(pairs.flatten(), minlength=self.num_states**2)
         return counts.view(self.num_states, self.num_states)
 
+    def raw(self) -> Iterator[bytes]:
+        """All tokens and then all labels as bytes, a block at a time, whatever type they are stored as."""
+        dtype = np.min_scalar_type(self.num_states - 1).newbyteorder("<")
+        for _, block in self._blocks():
+            yield block.astype(dtype).tobytes()
+        labels = self.labels(slice(None))
+        if labels is not None:
+            yield labels.numpy().astype("<i8").tobytes()
+
     @abstractmethod
     def _read(self, rows: np.ndarray) -> np.ndarray:
         """The sequences `[b, d]` of these indexes, of any integer type."""
@@ -232,6 +241,11 @@ class Stream(Split):
 
     def __len__(self) -> int:
         return len(self._tokens) // self.num_positions
+
+    @property
+    def left_over(self) -> int:
+        """Tokens at the end that do not fill a chunk."""
+        return len(self._tokens) % self.num_positions
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
         _check_draw(size, step, seed)

@@ -7,6 +7,7 @@ from tyro.conf import Positional, arg
 
 from dmb import data
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
 from dmb.app.display import counting
 
 
@@ -18,11 +19,14 @@ def prepare(
 
     Args:
         dataset: text8, the first 100,000,000 characters of a cleaned Wikipedia; or cifar10, 60,000 small photographs.
-        source: if you have it already: text8.zip or text8; cifar-10-binary.tar.gz, cifar-10-python.tar.gz, or a folder
-            with x_train.npy, y_train.npy, x_test.npy and y_test.npy.
+        source: if you have it already: text8.zip or text8; cifar-10-binary.tar.gz, or a folder with x_train.npy,
+            y_train.npy, x_test.npy and y_test.npy.
     """
     prepared = {"text8": data.prepare_text8, "cifar10": data.prepare_cifar10}[dataset]
     with counting(notes, f"preparing {dataset}") as progress:
         path = prepared(source, progress=progress)
     print(path)
     return 0
+
+
+main = command(prepare)

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from dmb.configurable import Configurable
 
+FOLDER = "/"
+"""What `Codec.check_path` says of a folder."""
+
 
 class Codec(Configurable, ABC):
     """Tokens <-> what the user knows. JSON describes it (`to_config`), so a saved model can still speak."""
@@ -19,6 +22,11 @@ class Codec(Configurable, ABC):
     """Of the file that `write` makes unless told otherwise."""
     formats: ClassVar[tuple[str, ...]] = ()
     """Extensions that `write` knows; any, if empty."""
+
+    fills_folders: bool = False
+    """Whether `write` can also fill a folder with a `.png` for each sequence."""
+    unit: ClassVar[str] = "sequences"
+    """What a user calls the sequences."""
 
     num_states: int
 
@@ -31,13 +39,22 @@ class Codec(Configurable, ABC):
         """Write sequences in the format the data came in; `path` never holds half of them."""
 
     def check_path(self, path: Path) -> str:
-        """The extension of `path`, in lower case, if `write` can write there; so that one can ask before the work."""
+        """The extension of `path`, in lower case, if `write` can write there; so that one can ask before the work.
+
+        `FOLDER` if that is where a `.png` for each sequence goes.
+        """
+        folder = self.fills_folders and (path.is_dir() or not path.suffix)
         suffix = path.suffix.lower()
-        if self.formats and suffix not in self.formats:
-            raise ValueError(f"path must end in {' or '.join(self.formats)}, got {path}")
+        if self.formats and suffix not in self.formats and not folder:
+            alternative = ", or be a folder for one .png each" if self.fills_folders else ""
+            raise ValueError(f"path must end in {' or '.join(self.formats)}{alternative}, got {path}")
         if not path.parent.is_dir():
             raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
-        return suffix
+        return FOLDER if folder else suffix
+
+    def describe(self) -> list[str]:
+        """What tokens mean, in a few short lines for the user."""
+        return [f"{self.num_states:,} states"]
 
     @abstractmethod
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from dmb.data.codecs.base import Codec, filled, shortened
 from dmb.files import written_whole
 
+_DESCRIBED = 12  # columns
 Value = str | int | float | bool | None
 
 
@@ -36,6 +38,7 @@ class Columns(Codec):
 
     extension = ".csv"
     formats = (".csv", ".parquet")
+    unit = "rows"
 
     def __init__(self, names: list[str], values: list[list[Value]]):
         if not names or len(names) != len(values):
@@ -81,15 +84,31 @@ class Columns(Codec):
             parquet.write_table(table, part)
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
-        """`column=value, column=value`; columns that are left out, or have the value `blank`, are blank."""
+        """`column=value, column=value`; columns that are left out, or have the value `blank`, are blank.
+
+        Spaces around `=` and `,` do not count, except where a name or a value has them itself.
+        """
         tokens = np.full(len(self.names), -1)
-        fields = next(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True), [])
-        for field in fields:
-            column = self._column_of(field)
-            value = field[len(self.names[column]) + 1 :]
-            if value != blank:
+        lines = list(csv.reader(io.StringIO(text.strip("\r\n"), newline=""), skipinitialspace=True))
+        if len(lines) > 1:
+            raise ValueError(f"the template must be one line, got {len(lines)}: put commas between columns")
+        given = set()
+        for field in lines[0] if lines else []:
+            column, value = self._split(field)
+            if column in given:
+                raise ValueError(f"the template must name a column once, got {self.names[column]!r} twice")
+            given.add(column)
+            if value.strip() != blank:
                 tokens[column] = self._state_shown(column, value)
         return filled(tokens, num_positions)
+
+    def describe(self) -> list[str]:
+        lines = [
+            f"column {name!r}: {len(known):,} values: {shortened([_shown(value) for value in known], 5)}"
+            for name, known in zip(self.names[:_DESCRIBED], self.values, strict=False)
+        ]
+        more = len(self.names) - _DESCRIBED
+        return [*lines, f"and {more:,} more columns"] if more > 0 else lines
 
     def config(self) -> dict[str, Any]:
         return {"names": self.names, "values": self.values}
@@ -107,18 +126,22 @@ class Columns(Codec):
             )
         return [[known[token] for known, token in zip(self.values, row, strict=True)] for row in legal.tolist()]
 
-    def _column_of(self, field: str) -> int:
-        # the longest name that fits, because a name may hold an equals sign itself
-        fitting = [name for name in self.names if field.startswith(f"{name}=")]
-        if not fitting:
-            raise ValueError(f"the template must name columns {shortened(self.names)} as column=value, got {field!r}")
-        return self.names.index(max(fitting, key=len))
+    def _split(self, field: str) -> tuple[int, str]:
+        """The column that a field of a template names, and what follows the equals sign."""
+        for pattern, bare in ((r"{}=(.*)", False), (r"\s*{}\s*=(.*)", True)):
+            # the longest name that fits, because a name may hold an equals sign itself
+            for index, name in sorted(enumerate(self.names), key=lambda item: -len(item[1])):
+                found = re.fullmatch(pattern.format(re.escape(name.strip() if bare else name)), field, re.DOTALL)
+                if found:
+                    return index, found[1]
+        raise ValueError(f"the template must name columns {shortened(self.names)} as column=value, got {field!r}")
 
     def _state_shown(self, column: int, shown: str) -> int:
         known = [_shown(value) for value in self.values[column]]
-        if shown not in known:
-            raise ValueError(f"column {self.names[column]!r} must be one of {shortened(known)}, got {shown!r}")
-        return known.index(shown)
+        for value in (shown, shown.strip()):
+            if value in known:
+                return known.index(value)
+        raise ValueError(f"column {self.names[column]!r} must be one of {shortened(known)}, got {shown.strip()!r}")
 
 
 def import_pyarrow() -> tuple[Any, Any]:

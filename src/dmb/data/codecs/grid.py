@@ -1,6 +1,7 @@
 """Arrays of integers of one shape: images, codes of an autoencoder, any fixed-length sequence."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from dmb.data.codecs.base import Codec, filled
+from dmb.data.codecs.base import FOLDER, Codec, filled
+from dmb.data.home import reason
 from dmb.files import written_whole
 
 SHADES = np.array(list(" ░▒▓█"))
@@ -37,6 +39,7 @@ class Grid(Codec):
             raise ValueError(f"num_states must be at least 1, got {num_states}")
         self.shape = list(shape)
         self.num_states = num_states
+        self.fills_folders = len(shape) == 2
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         """Images as blocks of shades, two characters a pixel so that they come out square; others as numbers."""
@@ -47,19 +50,26 @@ class Grid(Codec):
         return ["\n".join("".join(row) for row in image) for image in shades]
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
-        """`.npy` of shape `[b, *shape]`; or one picture of all of them if `path` ends in `.png`."""
+        """`.npy` of shape `[b, *shape]`; or one picture of all of them if `path` ends in `.png`.
+
+        If there are two axes and `path` is a folder (one that exists, or any path without an extension) a numbered
+        `.png` for each.
+        """
         suffix, examples = self.check_path(path), self._examples(tokens)
         if suffix == ".npy":
             with written_whole(path) as part, part.open("wb") as file:
                 np.save(file, examples.astype(np.min_scalar_type(self.num_states - 1)))
             return
+        shades = np.minimum(examples / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
+        if suffix == FOLDER:
+            write_numbered(Path(path), shades)
+            return
         if len(examples) == 0:
             raise ValueError("tokens must have at least one row to be written as .png, got none")
-        shades = np.minimum(sheet(examples) / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
         with written_whole(path) as part:
             from PIL import Image  # only pictures need it
 
-            Image.fromarray(shades).convert("RGBA").save(part, format="png")
+            Image.fromarray(sheet(shades)).convert("RGBA").save(part, format="png")
 
     def check_path(self, path: Path) -> str:
         suffix = super().check_path(path)
@@ -68,11 +78,12 @@ class Grid(Codec):
         return suffix
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
-        """The path of a `.npy` with -1 where the model chooses, or numbers separated by commas."""
+        """The path of a `.npy` with -1 where the model chooses, or numbers separated by commas or spaces."""
         if text.strip().endswith(".npy"):
             values = self._load(Path(text.strip()))
         else:
-            values = np.array([_number(field.strip(), blank) for field in text.split(",")] if text.strip() else [])
+            fields = re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
+            values = np.array([_number(field, blank) for field in fields])
         outside = (values < -1) | (values >= self.num_states)
         if outside.any():
             where = int(outside.argmax())
@@ -80,6 +91,9 @@ class Grid(Codec):
                 f"the template must hold numbers in [0, {self.num_states}), got {values[where]} at position {where}"
             )
         return filled(values, num_positions)
+
+    def describe(self) -> list[str]:
+        return [f"integers in [0, {self.num_states:,}) of shape {' × '.join(map(str, self.shape))}"]
 
     def config(self) -> dict[str, Any]:
         return {"shape": self.shape, "num_states": self.num_states}
@@ -92,8 +106,8 @@ class Grid(Codec):
     def _load(self, path: Path) -> np.ndarray:
         try:
             values = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ValueError(f"the template {path} cannot be read: {error}") from error
+        except Exception as error:  # a header can be broken in any way
+            raise ValueError(f"the template {path} cannot be read: {reason(error)}") from error
         if values.dtype.kind not in "iu":
             raise ValueError(f"the template {path} must hold integers, got {values.dtype}")
         if values.ndim != 1 and values.shape not in (tuple(self.shape), (1, *self.shape)):
@@ -107,6 +121,25 @@ def _number(field: str, blank: str) -> int:
     if not (field.isascii() and field.isdigit()):
         raise ValueError(f"the template must hold numbers or {blank!r}, separated by commas, got {field!r}")
     return int(field)
+
+
+def write_numbered(folder: Path, images: np.ndarray) -> None:
+    """Grey `[b, h, w]` or colour `[b, h, w, 3]` images as `0001.png`, `0002.png`, … in `folder`, made on demand.
+
+    Files of the same names are replaced, others stay.
+    """
+    from PIL import Image  # only pictures need it
+
+    if len(images) == 0:
+        raise ValueError("tokens must have at least one row to be written as .png, got none")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the folder {folder} cannot be made: {error.strerror}") from error
+    digits = max(4, len(str(len(images))))
+    for number, image in enumerate(images, 1):
+        with written_whole(folder / f"{number:0{digits}}.png") as part:
+            Image.fromarray(image).save(part, format="png")
 
 
 def sheet(images: np.ndarray, gap: int = 1, between: int = 0) -> np.ndarray:

@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
-from dmb.data.codecs.base import Codec, filled
-from dmb.data.codecs.grid import SHADES, Grid, sheet
+from dmb.data.codecs.base import FOLDER, Codec, filled
+from dmb.data.codecs.grid import SHADES, Grid, sheet, write_numbered
+from dmb.data.home import reason
 from dmb.data.splits import Split
 from dmb.files import written_whole
 
@@ -37,6 +38,8 @@ class ImageCodec(Codec):
 
     extension = ".png"
     formats = (".png", ".npy")
+    fills_folders = True
+    unit = "images"
 
     def __init__(self, shape: list[int], *, num_states: int, num_positions: int, across: int):
         if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):
@@ -76,8 +79,14 @@ class ImageCodec(Codec):
         return decoded
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
-        """One picture of all of them, small ones enlarged; or uint8 `[b, h, w, c]` if `path` ends in `.npy`."""
+        """One picture of all of them, small ones enlarged; or uint8 `[b, h, w, c]` if `path` ends in `.npy`.
+
+        If `path` is a folder (one that exists, or any path without an extension) a numbered `.png` for each.
+        """
         suffix, images = self.check_path(path), self.images(tokens)
+        if suffix == FOLDER:
+            write_numbered(Path(path), images if self.shape[2] == 3 else images[..., 0])
+            return
         if suffix == ".npy":
             with written_whole(path) as part, part.open("wb") as file:
                 np.save(file, images)
@@ -91,14 +100,18 @@ class ImageCodec(Codec):
         with written_whole(path) as part:
             _opened(sheet(enlarged, _GAP, _BETWEEN)).save(part, format="png")
 
+    def describe(self) -> list[str]:
+        height, width, channels = self.shape
+        return [f"{width} × {height} pixels in {'colour' if channels == 3 else 'grey'}"]
+
     def _drawn(self, path: Path) -> UInt8[np.ndarray, "h w k"]:
         """The image of a template; its last channel says how opaque each pixel is."""
         height, width, channels = self.shape
         try:
             with pillow().open(path) as file:
                 drawn = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
-        except broken() as error:
-            raise ValueError(f"the template {path} cannot be read: {error}") from error
+        except Exception as error:  # Pillow raises anything
+            raise ValueError(f"the template {path} cannot be read: {reason(error)}") from error
         if drawn.shape[:2] != (height, width):
             raise ValueError(
                 f"the template {path} must have {width} × {height} pixels, got {drawn.shape[1]} × {drawn.shape[0]}"
@@ -143,6 +156,9 @@ class Picture(ImageCodec):
             values = Grid(self.shape, 256).template(text, num_positions, blank)
         return torch.where(values < 0, values, values * self.levels // 256)
 
+    def describe(self) -> list[str]:
+        return [f"{super().describe()[0]}, {self.levels} levels per channel"]
+
     def config(self) -> dict[str, Any]:
         return {"shape": self.shape, "levels": self.levels}
 
@@ -163,11 +179,6 @@ def pillow() -> Any:
     from PIL import Image
 
     return Image
-
-
-def broken() -> tuple[type[Exception], ...]:
-    """What Pillow raises for a file that it cannot read."""
-    return OSError, SyntaxError, ValueError, EOFError, pillow().DecompressionBombError
 
 
 def _opened(image: UInt8[np.ndarray, "h w c"]) -> Any:

@@ -1,6 +1,5 @@
 """Text by characters or by bytes."""
 
-import codecs
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled, shortened
+from dmb.data.home import Progress
+from dmb.data.unicode import text_chunks
 from dmb.files import written_whole
 
 _CHUNK = 1 << 22  # bytes of a file in memory at once
@@ -26,10 +27,10 @@ class Text(Codec):
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
         """The tokens of `text`, which begins `offset` symbols into what the user gave."""
 
-    def read(self, path: Path) -> Iterator[np.ndarray]:
-        """The tokens of a file, in chunks."""
+    def read(self, path: Path, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        """The tokens of a file, in chunks; `progress` is called with the bytes read so far and in all."""
         offset = 0
-        for text in utf8_chunks(path, _CHUNK):
+        for text in text_chunks(path, _CHUNK, progress):
             yield self.encode(text, offset)
             offset += len(text)
 
@@ -91,6 +92,9 @@ class Characters(Text):
         points = self._points[self.legal(tokens)]
         return [row.tobytes().decode("utf-32-le", "surrogatepass") for row in points]
 
+    def describe(self) -> list[str]:
+        return [f"{self.num_states:,} symbols: {self._brief()}"]
+
     def config(self) -> dict[str, Any]:
         return {"alphabet": self.alphabet}
 
@@ -110,10 +114,16 @@ class Bytes(Text):
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
         return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
 
-    def read(self, path: Path) -> Iterator[np.ndarray]:
+    def read(self, path: Path, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        total = path.stat().st_size
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 yield np.frombuffer(chunk, dtype=np.uint8)
+                if progress is not None:
+                    progress(file.tell(), total)
+
+    def describe(self) -> list[str]:
+        return ["256 bytes"]
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         return [sequence.decode("utf-8", "replace") for sequence in self._raw(tokens)]
@@ -122,30 +132,10 @@ class Bytes(Text):
         return [row.tobytes() for row in self.legal(tokens).astype(np.uint8)]
 
 
-def utf8_chunks(path: Path, size: int) -> Iterator[str]:
-    """The text of a file, `size` bytes at a time, with line endings as they are."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    read = 0
-    with path.open("rb") as file:
-        while True:
-            chunk = file.read(size)
-            pending = len(decoder.getstate()[0])  # the beginning of a symbol that the last chunk cut
-            try:
-                text = decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                where = read - pending + error.start
-                raise ValueError(f"not UTF-8 at byte {where:,}: give encoding='bytes'") from error
-            if text:
-                yield text
-            if not chunk:
-                return
-            read += len(chunk)
-
-
 def alphabet_of(path: Path) -> str:
     """The distinct symbols of a file, sorted."""
     seen = np.zeros(_CODE_POINTS, dtype=bool)
-    for text in utf8_chunks(path, _CHUNK):
+    for text in text_chunks(path, _CHUNK):
         seen[_code_points(text)] = True
     return seen.nonzero()[0].astype("<u4").tobytes().decode("utf-32-le")
 

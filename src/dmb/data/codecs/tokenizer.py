@@ -8,8 +8,11 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from dmb.data.codecs.text import Text, utf8_chunks
+from dmb.data.codecs.text import Text
+from dmb.data.home import Progress, reason
+from dmb.data.unicode import text_chunks
 
+_CURE = "give it an unknown token (unk_token), or use another one"
 _PIECE = 1 << 18  # bytes given to the tokenizer at once: it keeps many words of notes for every token
 
 
@@ -40,19 +43,46 @@ class Tokenizer(Text):
         self.num_states = max(vocabulary.values()) + 1  # ids may have gaps
 
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
-        return np.array(self._tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        try:
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        except Exception as error:  # the library raises the bare class
+            raise ValueError(f"the tokenizer cannot read the text ({reason(error)}): {_CURE}") from error
+        if getattr(self._tokenizer.model, "unk_token", None) is None:
+            self._check_whole(text, encoded.offsets, offset)
+        return np.array(encoded.ids, dtype=np.int64)
 
-    def read(self, path: Path) -> Iterator[np.ndarray]:
-        rest = ""
-        for text in utf8_chunks(path, _PIECE):
+    def read(self, path: Path, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        rest, offset = "", 0
+        for text in text_chunks(path, _PIECE, progress):
             text = rest + text
             cut = _cut(text)
-            yield self.encode(text[:cut])
-            rest = text[cut:]
-        yield self.encode(rest)
+            yield self.encode(text[:cut], offset)
+            rest, offset = text[cut:], offset + cut
+        yield self.encode(rest, offset)
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         return self._tokenizer.decode_batch(self.legal(tokens).tolist(), skip_special_tokens=False)
+
+    def describe(self) -> list[str]:
+        return [f"{self.num_states:,} tokens of a tokenizer"]
+
+    def _check_whole(self, text: str, spans: list[tuple[int, int]], offset: int) -> None:
+        """A ValueError if a symbol is in no token: a tokenizer without an unknown token drops what it does not know.
+
+        Spaces may be dropped, and what its normalizer removes.
+        """
+        edges = np.zeros(len(text) + 1, dtype=np.int64)
+        if spans:
+            begins, ends = np.array(spans).T
+            np.add.at(edges, begins, 1)
+            np.add.at(edges, ends, -1)
+        for where in np.flatnonzero(edges.cumsum()[:-1] == 0).tolist():
+            symbol, normalizer = text[where], self._tokenizer.normalizer
+            kept = symbol if normalizer is None else normalizer.normalize_str(symbol)
+            if kept.strip():
+                raise ValueError(
+                    f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer, which drops it: {_CURE}"
+                )
 
     def config(self) -> dict[str, Any]:
         return {"definition": self.definition}

@@ -1,6 +1,5 @@
 """Integer arrays in NumPy's own formats."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +7,19 @@ from torch import Tensor
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
-from dmb.data.home import existing
+from dmb.data.home import existing, reason
 from dmb.data.partition import split_rows
 from dmb.data.splits import Rows, Split
 
 PARTS = ("train", "validation", "test")
+MOST_STATES = 1 << 16
 
 _BLOCK = 1 << 24
 
 
-def array(source: str | Path | np.ndarray | Tensor, num_states: int | None = None) -> DataSet:
+def array(
+    source: str | Path | np.ndarray | Tensor, num_states: int | None = None, *, most_states: int = MOST_STATES
+) -> DataSet:
     """Integers of shape `[N, …]`, the first axis the examples.
 
     A `.npy` file is memory-mapped. A `.npz` holds either one array or three called `train`, `validation` and `test`;
@@ -26,6 +28,7 @@ def array(source: str | Path | np.ndarray | Tensor, num_states: int | None = Non
     Args:
         source: a file, an array or a tensor.
         num_states: all values lie in `[0, num_states)`. Default: one more than the largest.
+        most_states: if `num_states` is not given, a value that is not below this is taken for a mistake.
 
     >>> data = array(np.arange(60).reshape(10, 2, 3) % 7)
     >>> data.num_positions, data.num_states, data.codec.shape
@@ -39,7 +42,7 @@ def array(source: str | Path | np.ndarray | Tensor, num_states: int | None = Non
         name, where, arrays = Path(source).name, str(Path(source).absolute()), _load(existing(Path(source)))
     arrays = {key: _checked(f"{name}: {key}" if len(arrays) > 1 else name, values) for key, values in arrays.items()}
     if num_states is None:
-        num_states = 1 + max(_largest(name, values) for values in arrays.values())
+        num_states = 1 + max(_largest(name, values, most_states) for values in arrays.values())
     shapes = {values.shape[1:] for values in arrays.values()}
     if len(shapes) > 1:
         raise ValueError(f"{name}: the splits must agree in shape, got {sorted(map(list, shapes))}")
@@ -69,8 +72,8 @@ def _load(path: Path) -> dict[str, np.ndarray]:
             if len(keys) != 1 and sorted(keys) != sorted(PARTS):
                 raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(keys) or 'none'}")
             return {key: archive[key] for key in keys}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as an array: {error}") from error
+    except Exception as error:  # a header or an archive can be broken in any way
+        raise ValueError(f"{path} cannot be read as an array: {reason(error)}") from error
 
 
 def _checked(name: str, values: np.ndarray) -> np.ndarray:
@@ -83,13 +86,23 @@ def _checked(name: str, values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _largest(name: str, values: np.ndarray) -> int:
+def _largest(name: str, values: np.ndarray, most_states: int) -> int:
     """The largest value, found a block at a time because `values` may be larger than memory."""
     rows = max(1, _BLOCK // (values.size // len(values)))
     largest = 0
     for first in range(0, len(values), rows):
-        block = values[first : first + rows]
+        block = values[first : first + rows].reshape(-1, values.size // len(values))
         if block.min() < 0:
-            raise ValueError(f"{name} must hold integers ≥ 0, got {block.min()}")
+            raise ValueError(f"{name} must hold integers ≥ 0, got {_place(block, block < 0, first)}")
         largest = max(largest, int(block.max()))
+        if largest >= most_states:
+            raise ValueError(
+                f"{name} must hold integers below {most_states:,}, got {_place(block, block >= most_states, first)}: "
+                "correct it, or raise most_states"
+            )
     return largest
+
+
+def _place(block: np.ndarray, where: np.ndarray, first: int) -> str:
+    row, position = np.argwhere(where)[0]
+    return f"{block[row, position]:,} at row {first + row:,}, position {position:,}"

@@ -1,32 +1,40 @@
 """Folders of images."""
 
-import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dmb.data.base import DataSet
+from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Picture
-from dmb.data.codecs.picture import broken, pillow, states_of_values
-from dmb.data.home import data_home
+from dmb.data.codecs.base import shortened
+from dmb.data.codecs.picture import pillow, states_of_values
+from dmb.data.home import Progress, reason
 from dmb.data.partition import tenths
 from dmb.data.pixels import Pixels
-from dmb.files import written_whole
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-FORMAT = 1  # of the cache
+FORMAT = 2  # of the cache
 
 _GREY = ("1", "L", "LA", "La")
 _DEEP = ("I", "F")  # what the names of modes with more than 8 bits a channel begin with
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-def images(folder: str | Path, levels: int = 256, colour: bool = False) -> DataSet:
+class _Found(NamedTuple):
+    paths: list[Path]
+    others: int  # files that are no images
+
+
+def images(folder: str | Path, levels: int = 256, colour: bool = False, progress: Progress | None = None) -> DataSet:
     """All images in a folder and the folders in it, split 80 / 10 / 10 by a fixed permutation.
 
     They must have one size. Grey files give one channel, colour files three; if there are both, all are colour.
-    Transparency is dropped, and what is hidden (a name that begins with a dot) is not read. If every image lies in one
-    of several sub-folders, these are the classes, in alphabetical order.
+    Transparency is dropped. What is hidden (a name that begins with a dot) is not read, and links are followed. If
+    every image lies in one of several sub-folders, these are the classes, in alphabetical order.
 
     The images are decoded once, and cached in the data folder under a digest of their content; they are memory-mapped
     from there.
@@ -35,12 +43,18 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False) -> DataS
         folder: of the images.
         levels: of a channel; see `Picture`.
         colour: three channels even if all are grey.
+        progress: called with the number of images done, and of all: first as they are read, then, unless they are
+            cached, as they are decoded.
     """
     folder = Path(folder)
     states_of_values(levels)  # a mistake is better found before the work than after
-    paths = _images_in(folder)
-    classes, labels = _classes(folder, paths)
-    pixels = _pixels(paths, colour)
+    found = _images_in(folder)
+    classes, labels = _classes(folder, found.paths)
+    pixels, notes = _pixels(found.paths, colour, progress)
+    if found.others:
+        notes.append(f"{_files(found.others)} with other extensions than {', '.join(EXTENSIONS)} not read")
+    if classes:
+        notes.append(f"classes by sub-folder: {shortened(classes)}")
     try:
         train, validation, test = (Pixels(pixels, levels, labels=labels, rows=part) for part in tenths(len(pixels)))
     except ValueError as error:
@@ -53,19 +67,34 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False) -> DataS
         validation=validation,
         test=test,
         num_classes=len(classes),
+        notes=tuple(notes),
     )
 
 
-def _images_in(folder: Path) -> list[Path]:
+def _images_in(folder: Path) -> _Found:
     """In the order of their names below `folder`, which is the same on every machine."""
-    found = []
-    for path in folder.rglob("*"):
-        parts = path.relative_to(folder).parts
-        if path.suffix.lower() in EXTENSIONS and not any(part.startswith(".") for part in parts) and path.is_file():
-            found.append((parts, path))
-    if not found:
+    files = [path for path in _files_in(folder, ()) if not path.name.startswith(".")]
+    paths = [path for path in files if path.suffix.lower() in EXTENSIONS]
+    if not paths:
         raise ValueError(f"{folder} must hold images ({', '.join(EXTENSIONS)}), got none")
-    return [path for _, path in sorted(found)]
+    return _Found(sorted(paths, key=lambda path: path.relative_to(folder).parts), len(files) - len(paths))
+
+
+def _files_in(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """All files in it and the folders in it, links followed; `above` are the folders that lead here."""
+    real = folder.resolve()
+    if real in above:
+        raise ValueError(f"{folder} must not link to a folder that it lies in, got {real}: remove the link")
+    try:
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        raise ValueError(f"the folder {folder} cannot be read: {error.strerror}") from error
+    for entry in entries:
+        path = folder / entry.name
+        if entry.is_dir() and not entry.name.startswith("."):
+            yield from _files_in(path, (*above, real))
+        elif not entry.is_dir():
+            yield path
 
 
 def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | None]:
@@ -81,63 +110,73 @@ def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | N
     return classes, np.array([labels[parts[0]] for parts in tops])
 
 
-def _pixels(paths: list[Path], colour: bool) -> np.ndarray:
-    cached = data_home() / "cache" / f"{_digest(paths, colour)}.npy"
-    if not cached.exists():
-        width, height, has_colour = _size(paths)
-        channels = 3 if colour or has_colour else 1
-        cached.parent.mkdir(exist_ok=True)
-        with written_whole(cached) as part:
-            shape = (len(paths), height, width, channels)
-            pixels = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
-            for index, path in enumerate(paths):
-                pixels[index] = _decoded(path, "RGB" if channels == 3 else "L").reshape(shape[1:])
-            pixels.flush()
-            del pixels  # some systems do not move a file that is mapped
-    return np.load(cached, mmap_mode="r", allow_pickle=False)
+def _pixels(paths: list[Path], colour: bool, progress: Progress | None) -> tuple[np.ndarray, list[str]]:
+    def step(index: int) -> None:
+        if progress is not None:
+            progress(index + 1, len(paths))
+
+    digests = []
+    for index, path in enumerate(paths):
+        digests.append(_digest(path))
+        step(index)
+    headers = cached("headers", [FORMAT, digests], lambda: (_header(path) for path in paths))
+    sizes, grey, transparent = headers[:, :2], headers[:, 2] > 0, headers[:, 3] > 0
+    others = (sizes != sizes[0]).any(1)
+    if others.any():
+        first = int(others.argmax())
+        (width, height), (wide, high) = sizes[0].tolist(), sizes[first].tolist()
+        raise ValueError(
+            f"{paths[first]} must have {width} × {height} pixels like {paths[0].name}, got {wide} × {high}: "
+            "make all images one size"
+        )
+    mode = "L" if grey.all() and not colour else "RGB"
+
+    def decoded() -> Iterator[np.ndarray]:
+        for index, path in enumerate(paths):
+            yield _decoded(path, mode).reshape(1, *sizes[0, ::-1], len(mode))
+            step(index)
+
+    notes = []
+    if mode == "RGB" and grey.any():
+        notes.append(f"{_files(int(grey.sum()))} in grey read as colour")
+    if transparent.any():
+        notes.append(f"transparency dropped from {_files(int(transparent.sum()))}")
+    return cached("images", [FORMAT, mode, digests], decoded), notes
 
 
-def _size(paths: list[Path]) -> tuple[int, int, bool]:
-    """Width, height, and whether any is in colour; from the headers, before any is decoded."""
-    wanted, has_colour = None, False
-    for path in paths:
-        try:
-            with pillow().open(path) as file:
-                size, mode = file.size, file.mode
-        except broken() as error:
-            raise _unreadable(path, error) from error
-        if mode.startswith(_DEEP):
-            raise ValueError(f"{path} must have 8 bits a channel, got an image of mode {mode}")
-        if wanted is None:
-            wanted = size
-        elif size != wanted:
-            raise ValueError(
-                f"{path} must have {wanted[0]} × {wanted[1]} pixels like {paths[0].name}, got {size[0]} × {size[1]}"
-            )
-        has_colour |= mode not in _GREY
-    assert wanted is not None
-    return *wanted, has_colour
+def _digest(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{path} must be a file, got {'a link to nothing' if path.is_symlink() else 'a device'}")
+    try:
+        return digest_of(path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _header(path: Path) -> np.ndarray:
+    """Width, height, whether it is grey, and whether it has transparency, without decoding the image."""
+    try:
+        with pillow().open(path) as file:
+            (width, height), mode, transparent = file.size, file.mode, file.has_transparency_data
+    except Exception as error:  # Pillow raises anything
+        raise _unreadable(path, error) from error
+    if mode.startswith(_DEEP):
+        raise ValueError(f"{path} must have 8 bits a channel, got an image of mode {mode}")
+    return np.array([[width, height, mode in _GREY, transparent]], dtype=np.int32)
 
 
 def _decoded(path: Path, mode: str) -> np.ndarray:
     try:
         with pillow().open(path) as file:
             return np.asarray(file.convert(mode))
-    except broken() as error:
+    except Exception as error:
         raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    reason = "" if str(path) in str(error) else f": {error}"  # it says no more than that
-    return ValueError(f"{path} cannot be read as an image{reason}")
+    why = "" if str(path) in str(error) else f": {reason(error)}"  # it says no more than that
+    return ValueError(f"{path} cannot be read as an image{why}")
 
 
-def _digest(paths: list[Path], colour: bool) -> str:
-    """Of everything the pixels depend on."""
-    content = hashlib.sha256(f"images {FORMAT} {colour}".encode())
-    for path in paths:
-        try:
-            content.update(hashlib.sha256(path.read_bytes()).digest())
-        except OSError as error:
-            raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    return content.hexdigest()
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"

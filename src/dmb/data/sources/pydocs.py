@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from dmb.data.base import DataSet
+from dmb.data.cache import cached
 from dmb.data.codecs import Characters
-from dmb.data.home import data_home, save_tokens
 from dmb.data.partition import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
@@ -33,11 +33,12 @@ def pydocs(length: int = 64) -> DataSet:
     the running Python, and differs a little between versions.
     """
     codec = Characters(ALPHABET)
-    cached = data_home() / f"pydocs-{platform.python_version()}-{FORMAT}.npy"
-    if not cached.exists():
+
+    def chunks() -> Iterator[np.ndarray]:
         documents = sorted(_documents().items(), key=lambda item: hashlib.sha256(item[0].encode()).digest())
-        save_tokens(cached, [codec.encode(" ".join(text for _, text in documents))], codec.num_states)
-    tokens = np.load(cached, mmap_mode="r", allow_pickle=False)
+        yield codec.encode(" ".join(text for _, text in documents)).astype(np.uint8)
+
+    tokens = cached("pydocs", [FORMAT, platform.python_version()], chunks)
     train, validation, test = split_stream(tokens, codec.num_states, length)
     return DataSet(name="pydocs", source="pydocs", codec=codec, train=train, validation=validation, test=test)
 

@@ -1,42 +1,59 @@
 """Text files of any size."""
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
 
 from dmb.data.base import DataSet
+from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Bytes, Characters, Codec, Text, Tokenizer
 from dmb.data.codecs.text import alphabet_of
-from dmb.data.home import data_home, existing, save_tokens
+from dmb.data.home import Progress, existing
 from dmb.data.partition import split_stream
+from dmb.data.unicode import encoding_of, notes_of
 
-FORMAT = 1  # of the cache
+FORMAT = 2  # of the cache
 
 
-def text(path: str | Path, length: int = 256, encoding: str = "characters", codec: Codec | None = None) -> DataSet:
+def text(
+    path: str | Path,
+    length: int = 256,
+    encoding: str = "characters",
+    codec: Codec | None = None,
+    progress: Progress | None = None,
+) -> DataSet:
     """A text file, cut into 90 % to train on, 5 % to validate and 5 % to test.
 
-    The file is read in chunks, and its tokens are cached in the data folder under a digest of the content and the
-    codec; they are memory-mapped from there, so a text may be larger than memory.
+    The file is in UTF-8, or begins with the byte order mark of UTF-8, UTF-16 or UTF-32, which is no part of the text.
+    It is read in chunks, and its tokens are cached in the data folder under a digest of the content and the codec; they
+    are memory-mapped from there, so a text may be larger than memory.
 
     Args:
         path: of the file.
         length: tokens of a sequence.
-        encoding: `characters` (UTF-8; the alphabet is what occurs), `bytes`, or the path of a `tokenizers` JSON file.
+        encoding: `characters` (the alphabet is what occurs), `bytes`, or the path of a `tokenizers` JSON file.
         codec: one that exists already, such as a trained model's; `encoding` is not read then, and symbols that it does
             not know are errors.
+        progress: called with the bytes read so far and in all, unless the tokens are cached.
     """
     path = existing(Path(path))
     try:
         codec = _codec(path, encoding) if codec is None else codec
-        tokens = _tokens(path, codec)
+        if not isinstance(codec, Text):
+            raise ValueError(f"codec must be one of text, got {type(codec).__name__}")
+        tokens = _tokens(path, codec, progress)
         train, validation, test = split_stream(tokens, codec.num_states, length)
+        notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return DataSet(
-        name=path.name, source=str(path.absolute()), codec=codec, train=train, validation=validation, test=test
+        name=path.name,
+        source=str(path.absolute()),
+        codec=codec,
+        train=train,
+        validation=validation,
+        test=test,
+        notes=notes,
     )
 
 
@@ -50,19 +67,7 @@ def _codec(path: Path, encoding: str) -> Text:
     return Tokenizer(Path(encoding).read_text(encoding="utf-8"))
 
 
-def _tokens(path: Path, codec: Codec) -> np.ndarray:
-    if not isinstance(codec, Text):
-        raise ValueError(f"codec must be one of text, got {type(codec).__name__}")
-    cached = data_home() / "cache" / f"{_digest(path, codec)}.npy"
-    if not cached.exists():
-        cached.parent.mkdir(exist_ok=True)
-        save_tokens(cached, codec.read(path), codec.num_states)
-    return np.load(cached, mmap_mode="r", allow_pickle=False)
-
-
-def _digest(path: Path, codec: Codec) -> str:
-    """Of everything the tokens depend on."""
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, "sha256")
-    content.update(json.dumps([FORMAT, codec.to_config()], sort_keys=True).encode())
-    return content.hexdigest()
+def _tokens(path: Path, codec: Text, progress: Progress | None) -> np.ndarray:
+    dtype = np.min_scalar_type(codec.num_states - 1).newbyteorder("<")
+    made_from = [FORMAT, digest_of(path), codec.to_config()]
+    return cached("text", made_from, lambda: (chunk.astype(dtype) for chunk in codec.read(path, progress)))

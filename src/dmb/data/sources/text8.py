@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from dmb.data.base import DataSet
+from dmb.data.cache import cached
 from dmb.data.codecs import Characters
-from dmb.data.download import Progress, downloaded
-from dmb.data.home import data_home, existing, save_tokens
+from dmb.data.download import downloaded
+from dmb.data.home import Progress, data_home, existing, reason
 from dmb.data.partition import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
@@ -37,19 +37,8 @@ def text8(length: int = 256) -> DataSet:
     Read from where `dmb prepare text8` put it; a copy of `text8`, `text8.zip` or `text8.gz` in the data folder is
     prepared at first use.
     """
-    prepared = _prepared()
-    if not prepared.exists():
-        found = _found()
-        if found is None:
-            raise ValueError(
-                "text8 is not here: run `dmb prepare text8`, or `dmb prepare text8 --from FILE` with your copy of it"
-            )
-        prepare_text8(found)
     codec = Characters(ALPHABET)
-    tokens = np.load(prepared, mmap_mode="r", allow_pickle=False)
-    if tokens.shape != (SIZE,):
-        raise ValueError(f"{prepared} must hold {SIZE:,} tokens, got shape {list(tokens.shape)}: delete it")
-    train, validation, test = split_stream(tokens, codec.num_states, length)
+    train, validation, test = split_stream(_tokens(), codec.num_states, length)
     return DataSet(name="text8", source="text8", codec=codec, train=train, validation=validation, test=test)
 
 
@@ -57,24 +46,31 @@ def prepare_text8(source: Path | None = None, progress: Progress | None = None) 
     """Encode Text8 once and for all, and return where.
 
     Args:
-        source: a zip or gzip file of Text8, or the 100,000,000 bytes themselves; a copy in the data folder or else a
-            download, unless given.
+        source: a zip or gzip file of Text8, or the 100,000,000 bytes themselves. Default: a copy in the data folder,
+            else a download.
         progress: called with the bytes downloaded so far and in all (0 if the server does not say).
     """
-    if source is None and _prepared().exists():
-        return _prepared()
-    source = source or _found()
-    if source is None:
-        _folder().mkdir(exist_ok=True)
-        with downloaded(
-            URL, _folder() / "text8.zip", digest=ZIP_MD5, algorithm="md5",
-            otherwise="get a copy elsewhere and run `dmb prepare text8 --from FILE`", progress=progress,
-        ) as archive:  # fmt: skip
-            _encode(archive, URL)
-    else:
-        with existing(source).open("rb") as file:
-            _encode(file, str(source))
-    return _prepared()
+    return Path(str(_tokens(source, fetch=True, progress=progress).filename))
+
+
+def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> np.memmap:
+    def chunks() -> Iterator[np.ndarray]:
+        given = source or _found()
+        if given is not None:
+            with existing(given).open("rb") as file:
+                yield from _encoded(file, str(given))
+        elif fetch:
+            with downloaded(
+                URL, _folder() / "text8.zip", digest=ZIP_MD5, algorithm="md5",
+                otherwise="get a copy elsewhere and run `dmb prepare text8 --from FILE`", progress=progress,
+            ) as archive:  # fmt: skip
+                yield from _encoded(archive, URL)
+        else:
+            raise ValueError(
+                "text8 is not here: run `dmb prepare text8`, or `dmb prepare text8 --from FILE` with your copy of it"
+            )
+
+    return cached("text8", [RAW_SHA256], chunks, again=source is not None)
 
 
 def _folder() -> Path:
@@ -82,36 +78,28 @@ def _folder() -> Path:
     return data_home() if folder.is_file() else folder  # the user's copy may have the folder's name
 
 
-def _prepared() -> Path:
-    return _folder() / "text8.npy"
-
-
 def _found() -> Path | None:
     candidates = [folder / name for folder in (_folder(), data_home()) for name in ("text8", "text8.zip", "text8.gz")]
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _encode(file: BinaryIO, name: str) -> None:
-    digest = hashlib.sha256()
-
-    def checked() -> Iterator[np.ndarray]:
-        size = 0
+def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
+    digest, size = hashlib.sha256(), 0
+    try:
         with _opened(file, name) as raw:
             while size <= SIZE and (chunk := raw.read(_CHUNK)):  # a file that is too long is not read to its end
                 digest.update(chunk)
                 size += len(chunk)
                 yield np.frombuffer(chunk.translate(_TO_TOKENS), dtype=np.uint8)
-        if digest.hexdigest() != RAW_SHA256:
-            raise ValueError(
-                f"{name} is not Text8: it must have {SIZE:,} bytes with SHA-256 {RAW_SHA256[:12]}…, "
-                f"got {digest.hexdigest()[:12]}…"
-            )
-
-    _prepared().parent.mkdir(exist_ok=True)
-    try:
-        save_tokens(_prepared(), checked(), len(ALPHABET))
-    except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name} is damaged: {error}") from error
+    except ValueError:
+        raise
+    except Exception as error:  # an archive can be broken in any way
+        raise ValueError(f"{name} is damaged: {reason(error)}") from error
+    if digest.hexdigest() != RAW_SHA256:
+        raise ValueError(
+            f"{name} is not Text8: it must have {SIZE:,} bytes with SHA-256 {RAW_SHA256[:12]}…, "
+            f"got {digest.hexdigest()[:12]}…"
+        )
 
 
 @contextmanager

@@ -1,0 +1,127 @@
+"""How a file of delimited values is laid out: told by its first lines, with rules that can be explained."""
+
+import csv
+import io
+from pathlib import Path
+from typing import NamedTuple
+
+from dmb.data.unicode import encoding_of, notes_of
+
+DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
+"""Commas last: numbers may have them as well."""
+
+_SAMPLE = 1 << 16  # bytes that are looked at
+_FEWEST_ROWS, _LONGEST_VALUE = 5, 64  # of a file that is taken for a table though its name does not say so
+
+
+class Layout(NamedTuple):
+    """How to read a table."""
+
+    encoding: str
+    delimiter: str
+    spaced: bool
+    """A space follows every delimiter, and is no part of the value."""
+    header: bool
+    """The first line has the names of the columns."""
+
+    def notes(self, suffix: str) -> tuple[str, ...]:
+        """What the user should know about a file that ends in `suffix`."""
+        notes = [*notes_of(self.encoding)]
+        if self.delimiter != {".tsv": "\t"}.get(suffix, ","):
+            notes.append(f"columns are separated by {DELIMITERS[self.delimiter]}")
+        if self.spaced:
+            notes.append(f"spaces after {DELIMITERS[self.delimiter]} were removed")
+        if not self.header:
+            notes.append("the first line looks like data, not like a header: columns are called column_1, column_2, …")
+        return tuple(notes)
+
+
+def layout_of(path: Path) -> Layout:
+    """The layout of a file that is known to be a table.
+
+    The delimiter is one that gives every line the same number of values, at least 2; if there is none, the one that
+    occurs most often in the first line, or a comma.
+    """
+    encoding = encoding_of(path)
+    sample = _sample(path, encoding)
+    fitting = [delimiter for delimiter in DELIMITERS if _width(_rows(sample, delimiter))]
+    first = sample.partition("\n")[0]
+    delimiter = fitting[0] if fitting else max(reversed(DELIMITERS), key=first.count)
+    rows = _rows(sample, delimiter)
+    return Layout(encoding, delimiter, _is_spaced(rows), _has_header(rows))
+
+
+def looks_delimited(path: Path) -> bool:
+    """Whether a file is a table though its name does not say so.
+
+    All its first lines, at least 5, have the same number of short values: 3 or more if commas separate them, else 2.
+    """
+    try:
+        sample = _sample(path, encoding_of(path))
+    except ValueError:
+        return False
+    for delimiter in DELIMITERS:
+        rows = _rows(sample, delimiter)
+        fewest = 3 if delimiter == "," else 2
+        if _width(rows) >= fewest and len(rows) >= _FEWEST_ROWS:
+            return all(len(value) <= _LONGEST_VALUE for row in rows for value in row)
+    return False
+
+
+def is_number(value: str) -> bool:
+    """Whether a value of a table reads as a number.
+
+    >>> is_number("-1.5e3"), is_number(" 7 "), is_number("seven")
+    (True, True, False)
+    """
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _sample(path: Path, encoding: str) -> str:
+    """The first lines, without one that the sample cuts."""
+    with path.open("rb") as file:
+        raw = file.read(_SAMPLE)
+    text = raw.decode(encoding, "replace")
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:-1]) if len(raw) == _SAMPLE and len(lines) > 1 else text
+
+
+def _rows(sample: str, delimiter: str) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter) if row]
+    except csv.Error:  # a value too long for the module
+        return []
+
+
+def _width(rows: list[list[str]]) -> int:
+    """How many values every row has, if that is one number and at least 2; else 0."""
+    widths = {len(row) for row in rows}
+    return next(iter(widths)) if len(widths) == 1 and min(widths) > 1 else 0
+
+
+def _is_spaced(rows: list[list[str]]) -> bool:
+    others = [value for row in rows for value in row[1:]]
+    return bool(others) and all(value.startswith(" ") for value in others)
+
+
+def _has_header(rows: list[list[str]]) -> bool:
+    """Whether the first row names the columns.
+
+    It does if it has a word above numbers. It does not if it has a number above numbers, or if most of its values occur
+    again in their columns. If nothing speaks against it, it does.
+    """
+    if not rows:
+        return True
+    first, *others = rows
+    columns = [[value for value in column if value.strip()] for column in zip(*others, strict=False)]
+    numeric = [bool(column) and all(map(is_number, column)) for column in columns]
+    if any(number and value.strip() and not is_number(value) for value, number in zip(first, numeric, strict=False)):
+        return True
+    if any(number and is_number(value) for value, number in zip(first, numeric, strict=False)):
+        return False
+    repeated = sum(value in column for value, column in zip(first, columns, strict=False))
+    return 2 * repeated <= len(first)

@@ -1,0 +1,78 @@
+"""What kind of data a name, a file or a folder holds, told without reading all of it."""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Literal
+
+from dmb.data.delimited import looks_delimited
+from dmb.data.home import existing
+from dmb.data.sources.images import EXTENSIONS
+
+Kind = Literal["text", "table", "array", "images"]
+
+NAMES: dict[str, Kind] = {
+    "cifar10": "images",
+    "digits": "array",
+    "markov": "text",
+    "pydocs": "text",
+    "text8": "text",
+}
+BY_EXTENSION: dict[str, Kind] = {
+    ".npy": "array",
+    ".npz": "array",
+    ".csv": "table",
+    ".tsv": "table",
+    ".parquet": "table",
+}
+
+
+def kind_of(source: str | Path) -> Kind:
+    """What is there: the name of a data set that is built in, a folder of images, or a file.
+
+    A file is what its extension says; else a table, if all its first lines have the same number of values; else text.
+
+    >>> kind_of("digits"), kind_of("text8")
+    ('array', 'text')
+    """
+    if is_name(source):
+        return NAMES[str(source)]
+    path = Path(source)
+    if not str(source):
+        raise ValueError("source must be the name of a data set or a path, got nothing")
+    if not path.exists():
+        raise ValueError(f"no data set or file called {_shown(source)!r}: {_suggestion(source)}")
+    if _shown(source) != str(source):  # run folders keep it as UTF-8
+        raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")
+    if path.is_dir():
+        return "images"
+    suffix = path.suffix.lower()
+    if suffix in EXTENSIONS:
+        raise ValueError(f"{path} is a single image: give the folder that holds it and the others")
+    if suffix in BY_EXTENSION:
+        return BY_EXTENSION[suffix]
+    return "table" if looks_delimited(existing(path)) else "text"
+
+
+def is_name(source: str | Path) -> bool:
+    """Whether it is the name of a data set that is built in, and not a path."""
+    return isinstance(source, str) and source in NAMES
+
+
+def _suggestion(source: str | Path) -> str:
+    """A name that looks like what was asked for, else all names."""
+    path = Path(source)
+    names = list(NAMES) if isinstance(source, str) and path.name == source else []
+    if path.parent.is_dir() and os.access(path.parent, os.R_OK):
+        names += [name for name in os.listdir(path.parent) if not name.startswith(".")]
+    by_folded = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(path.name.lower(), by_folded, n=1)
+    if not close:
+        return f"built in are {', '.join(NAMES)}"
+    found = by_folded[close[0]]
+    return f"did you mean {_shown(found if path.name == str(source) else path.parent / found)!r}?"
+
+
+def _shown(path: str | Path) -> str:
+    """A path as text; what is not UTF-8 in it comes as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
