@@ -15,13 +15,13 @@ from dmb.app.evaluation import likelihood
 
 LENGTH = 16
 STEPS = (250, 500, 1000)
-FIXED = {
+FIXED: dict[str, dict[str, Any]] = {
     "descending": {"order": "descending"},
     "ascending, all clocks alike": {"order": "ascending", "init": "uniform"},
     "masked": {"mask": True, "floor": 0},
 }
 JOINT = {"matrix_objective": "joint", "schedule": "canonical"}
-LEARNED = {
+LEARNED: dict[str, dict[str, Any]] = {
     "learned, descending": {**JOINT, "order": "descending", "floor": 0.02},
     "learned, all clocks alike": {**JOINT, "order": "ascending", "init": "uniform"},
     "learned, varying, with mask": {**JOINT, "order": "ascending", "process": "varying", "mask": True, "floor": 0.02},

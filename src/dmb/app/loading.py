@@ -20,6 +20,7 @@ def load(
     length: int | None = None,
     encoding: str = "characters",
     levels: int | None = None,
+    most_states: int | None = None,
     codec: Codec | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DataSet:
@@ -30,13 +31,18 @@ def load(
         length: tokens of a sequence of text.
         encoding: of a text file.
         levels: a channel of an image has.
+        most_states: that an array may have.
         codec: a model's codec, to read other data in its tokens.
+        progress: called with what is read so far and in all, if it takes more than a moment.
 
     >>> load("digits").name
     'digits'
     """
     if not is_codes(source):
-        return data.load(source, length=length, encoding=encoding, levels=levels, codec=codec)
+        return data.load(
+            source, length=length, encoding=encoding, levels=levels, most_states=most_states, codec=codec,
+            progress=progress,
+        )  # fmt: skip
     refuse_levels(source, levels)
     refuse_encoding(source, encoding)
     found = read_codes(source, codec)

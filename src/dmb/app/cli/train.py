@@ -66,9 +66,9 @@ def main(arguments: list[str]) -> int:
     flags, wanted = _parsed(chosen, arguments)
     if flags.resume and flags.out is None:
         raise ValueError("--resume needs --out: which run is to be continued?")
-    going_on = flags.resume and flags.out is not None and (flags.out / "run.json").exists()
-    if going_on:
-        _, wanted = _parsed(Run.open(flags.out, flags.recipe).recipe, arguments)
+    going_on = flags.out is not None and flags.resume and (flags.out / "run.json").exists()
+    if flags.out is not None and going_on:
+        _, wanted = _parsed(Run.open(flags.out).recipe, arguments)
     if flags.show:
         print("\n".join(shown(wanted)))
         return 0

@@ -39,6 +39,8 @@ class DataChoice:
     """How a text file becomes tokens: characters, bytes, or the path of a tokenizers JSON file."""
     levels: int | None = None
     """Levels per channel of an image; default: 256."""
+    most_states: int | None = None
+    """The most states that an array may have; default: 65,536."""
 
     def load(
         self,
@@ -49,8 +51,8 @@ class DataChoice:
     ) -> DataSet:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
         return load(
-            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels, codec=codec,
-            progress=progress,
+            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels,
+            most_states=self.most_states, codec=codec, progress=progress,
         )  # fmt: skip
 
 
