@@ -149,7 +149,7 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match="photos exists already, and is no folder of codes"):
         tokenize(*SMALL, out="photos")
     shutil.copytree("photos", "others")
-    with pytest.raises(ValueError, match="codes has codes of .*photos, not of .*others: choose another --out"):
+    with pytest.raises(ValueError, match=r"codes has codes of .*photos, not of .*others: choose another --out"):
         command.main(["others", "--out", "codes", "--resume"])
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file is a file, not a folder"):
