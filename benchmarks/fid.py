@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dmb import data
 from dmb.app.display import counting
-from dmb.app.evaluation import Inception, feature_cache, features, fid
+from dmb.app.evaluation import Inception, features, fid
 from dmb.data import Picture, Split
 
 NOISE = (4, 16, 64)
@@ -39,7 +39,7 @@ def main(count: int) -> None:
 
     def seen(shown: np.ndarray, what: str) -> Tensor:
         with counting(notes, f"features of {what}") as progress:
-            return features(network, shown, progress=progress, cache=feature_cache())
+            return features(network, shown, progress=progress, cache=True)
 
     test = images(cifar10.test)
     real = seen(test, "test images")

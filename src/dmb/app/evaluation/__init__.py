@@ -1,7 +1,6 @@
 """Evaluation: the bound with its standard error, beside the baseline that models must beat; samples; FID of images."""
 
 from dmb.app.evaluation.drawing import draw as draw
-from dmb.app.evaluation.images import feature_cache as feature_cache
 from dmb.app.evaluation.images import features as features
 from dmb.app.evaluation.images import fid as fid
 from dmb.app.evaluation.images import inception_score as inception_score

@@ -5,9 +5,8 @@ The network is ours (`Inception`), the statistics are those of torchmetrics, in 
 
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dmb.app.evaluation.inception import check_images
-from dmb.data.home import data_home
-from dmb.files import written_whole
+from dmb.data.cache import cached
 from dmb.seeding import seed_of
 
 _CHUNK = 256  # images a file of the cache: about a minute's work of a core
@@ -35,57 +33,51 @@ class FeatureNetwork(Protocol):
         """Features `[b, f]` of images `[b, h, w, c]`."""
 
 
-def feature_cache() -> Path:
-    """The folder, in the data folder, where features of data sets are kept."""
-    return data_home() / "inception" / "features"
-
-
 def features(
     network: FeatureNetwork,
     images: Tensor | np.ndarray,
     *,
     batch_size: int = 16,
     progress: Callable[[int, int], None] | None = None,
-    cache: Path | None = None,
+    cache: bool = False,
 ) -> Float[Tensor, "n f"]:
     """The features of a set of images.
 
     Args:
         network: `Inception.load()`.
         images: `[n, height, width, channels]`, `uint8`, in colour (3 channels) or grey (1).
-        batch_size: images a network call.
+        batch_size: images per network call.
         progress: called with the number of images done, and of all.
-        cache: a folder, such as `feature_cache()`, where features are looked for and kept, by the content of the images
-            and the weights. It fills as the work goes on, so that an interruption costs little. Default: none.
+        cache: keep features in the data folder, by the content of the images and the weights, and look for them there.
+            The cache fills as the work goes on, so that an interruption costs little.
     """
     check_images(images)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    weights = "" if cache is None else network.digest
+    weights = network.digest if cache else ""
     done = 0
 
-    def computed(rows: Tensor) -> Tensor:
-        parts = []
+    def advance(count: int) -> None:
+        if progress is not None:
+            progress(done + count, len(images))
+
+    def computed(rows: Tensor) -> Iterator[np.ndarray]:
         for number, batch in enumerate(rows.split(batch_size)):
-            parts.append(network(batch).float().cpu())
-            if progress is not None:
-                progress(done + min(len(rows), (number + 1) * batch_size), len(images))
-        return torch.cat(parts)
+            yield network(batch).float().cpu().numpy()
+            advance(min(len(rows), (number + 1) * batch_size))
 
     found = []
     for start in range(0, len(images), _CHUNK):
-        rows = _rows(images, start)
-        path = None if cache is None else cache / f"{_key(weights, rows)}.npy"
-        if path is not None and path.exists():
-            found.append(_kept(path, len(rows)))
+        some = images[start : start + _CHUNK]
+        rows = some.cpu() if isinstance(some, Tensor) else torch.from_numpy(np.array(some))  # a copy: it may be a file
+        if cache:
+            made_from = [weights, list(rows.shape), hashlib.sha256(rows.numpy().tobytes()).hexdigest()]
+            found.append(np.array(cached("features", made_from, lambda rows=rows: computed(rows))))
         else:
-            found.append(computed(rows))
-            if path is not None:
-                _keep(path, found[-1])
+            found.extend(computed(rows))
+        advance(len(rows))
         done += len(rows)
-        if progress is not None:
-            progress(done, len(images))
-    return torch.cat(found)
+    return torch.from_numpy(np.concatenate(found))
 
 
 def fid(features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"]) -> float:
@@ -162,33 +154,3 @@ def _check_finite(name: str, values: Tensor) -> None:
     if not values.isfinite().all():
         row = int((~values.isfinite()).any(1).nonzero()[0])
         raise ValueError(f"{name} must be finite, got nan or inf in row {row}")
-
-
-def _rows(images: Tensor | np.ndarray, start: int) -> Tensor:
-    rows = images[start : start + _CHUNK]
-    return rows.cpu() if isinstance(rows, Tensor) else torch.from_numpy(np.array(rows))  # a copy: it may be a file
-
-
-def _key(weights: str, rows: Tensor) -> str:
-    digest = hashlib.sha256(f"{weights} {list(rows.shape)} ".encode())
-    digest.update(rows.numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _kept(path: Path, rows: int) -> Tensor:
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} is damaged: delete it") from error
-    if values.dtype != np.float32 or values.ndim != 2 or len(values) != rows:
-        raise ValueError(f"{path} is damaged: delete it")
-    return torch.from_numpy(values)
-
-
-def _keep(path: Path, values: Tensor) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{path.parent} cannot be made: {error.strerror}") from error
-    with written_whole(path) as part:
-        np.save(part, values.numpy())

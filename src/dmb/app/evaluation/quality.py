@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from dmb.app.evaluation.drawing import Advance, draw
-from dmb.app.evaluation.images import feature_cache, features, fid, inception_score
+from dmb.app.evaluation.images import features, fid, inception_score
 from dmb.app.evaluation.inception import Inception
 from dmb.app.loading import load
 from dmb.app.tokenizer import Codes
@@ -155,7 +155,7 @@ def image_quality(
 ) -> ImageQuality:
     """Draw as many samples as there are real images, and compare.
 
-    What the network sees is kept in `feature_cache()`, so that real images are looked at but once, and an evaluation
+    What the network sees is kept in the data folder, so that real images are looked at but once, and an evaluation
     that is interrupted has only its samples to draw again. A model that knows classes is asked for those of the
     training images.
 
@@ -180,7 +180,7 @@ def image_quality(
     def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
         with progress(f"features of {len(images):,} {what}") as advance:
             network = real.network.to(bridge.device)
-            return features(network, images, progress=advance, cache=feature_cache())
+            return features(network, images, progress=advance, cache=True)
 
     made = seen(samples, "samples")
     training = real.training()
