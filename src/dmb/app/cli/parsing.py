@@ -50,8 +50,8 @@ def one_line(box: str) -> str:
     >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
     'unrecognized options: --witdh, 7; did you mean --width?'
     """
-    lines = [line.strip("│ ") for line in box.splitlines() if line[:1] == "│"]
-    rules = [place for place, line in enumerate(lines) if set(line) == {"─"}]
+    lines = [line.strip("│| ") for line in box.splitlines() if line[:1] in "│|"]  # or what a poorer terminal gets
+    rules = [place for place, line in enumerate(lines) if line and set(line) <= {"─", "-"}]
     message = " ".join(lines[: rules[0] if rules else None]).rstrip(".")
     message = message[:1].lower() + message[1:]
     if "Perhaps you meant:" in lines:
