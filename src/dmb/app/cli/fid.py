@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
 from dmb.app.display import counting
 from dmb.app.evaluation import RealImages, image_quality
 from dmb.app.runs import Run
@@ -25,6 +26,7 @@ def fid(
     weights: Annotated[Path | None, arg(metavar="FILE")] = None,
     seed: int = 0,
     accelerator: Accelerator = "auto",
+    recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
     """Compare a model's images with real ones: the Fréchet Inception Distance, beside what a perfect model would reach.
@@ -42,15 +44,21 @@ def fid(
         weights: of the Inception network, if they are not in the data folder.
         seed: of the samples.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
+        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
         json_: print JSON.
     """
-    folder = Run.open(run)
+    folder = Run.open(run, recipe)
     bridge = folder.bridge(device(accelerator))
-    real = RealImages(folder.data(), split, images=images, weights=weights, score=score)
+    with counting(notes, "reading the data") as progress:
+        data = folder.data(progress=progress)
+    real = RealImages(data, split, images=images, weights=weights, score=score)
     real.rehearse(bridge, steps=steps, sampler=sampler, guidance=guidance)
     result = image_quality(
         bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
     )
-    folder.add_evaluation(result)
     print(to_json(vars(result)) if json_ else result)
+    folder.add_evaluation(result)
     return 0
+
+
+main = command(fid)

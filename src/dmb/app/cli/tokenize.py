@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
 from tyro.conf import Positional, arg
 
 from dmb import data
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import parsed
 from dmb.app.display import Display, counting
 from dmb.app.signals import Signals
 from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
@@ -69,7 +69,8 @@ def tokenize(
     if source not in BUILT_IN:
         source = str(Path(source).resolve())
     going_on = _going_on(out, resume, source, settings)
-    images = data.load(source)
+    with counting(notes, "reading the images") as progress:
+        images = data.load(source, progress=progress)
     vqvae, fabric = settings.build(images), engine(accelerator=accelerator, devices=devices)
     chief = fabric.is_global_zero
     with Signals() as signals:
@@ -104,7 +105,7 @@ def tokenize(
 
 def _parsed(arguments: list[str], default: Tokenize | None = None) -> Tokenize:
     given: dict[str, Any] = {} if default is None else {"default": default}
-    return tyro.cli(Tokenize, args=arguments, prog="dmb tokenize", config=(tyro.conf.OmitArgPrefixes,), **given)
+    return parsed(Tokenize, arguments, prog="dmb tokenize", **given)
 
 
 def _begun(out: Path) -> tuple[str, TokenizerSettings]:
