@@ -95,7 +95,7 @@ def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=None)
-        shown = -math.inf
+        shown = time.monotonic() - 25  # where nobody watches: after five seconds, then every thirty
 
         def advance(done: int, total: int) -> None:
             nonlocal shown
