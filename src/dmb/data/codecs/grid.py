@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
+from dmb.data.codecs.views import Images, View
 from dmb.files import written_whole
 
 SHADES = np.array(list(" ░▒▓█"))
@@ -80,6 +82,13 @@ class Grid(Codec):
                 f"the template must hold numbers in [0, {self.num_states}), got {values[where]} at position {where}"
             )
         return filled(values, num_positions)
+
+    def view(self, tokens: Int[Tensor, "b d"]) -> View:
+        """Two axes are those of an image, from black to white."""
+        if len(self.shape) != 2:
+            return super().view(tokens)
+        shades = self._examples(torch.where(self.knows(tokens), tokens, 0)) * 255 // max(1, self.num_states - 1)
+        return Images(shades.astype(np.uint8)[..., None], (self.shape[0], self.shape[1]))
 
     def config(self) -> dict[str, Any]:
         return {"shape": self.shape, "num_states": self.num_states}
