@@ -19,9 +19,6 @@ from dmb.samplers import State
 from dmb.schedules import Canonical
 from dmb.seeding import seeded
 
-WHOLE = 1e-6
-"""Share of tokens that a whole path leaves unmasked at the end, in reports; in truth it is 0."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
@@ -44,6 +41,8 @@ class Contents:
     images: dict[str, ImageResult]
     marginals: Float[Tensor, "d n"]
     examples: Int[Tensor, "e d"]
+    best: Record | None
+    """The evaluation that the model in the folder comes from."""
     reverse: list[State]
     """States of the samples on their way from noise to data."""
     steps: int
@@ -53,10 +52,6 @@ class Contents:
     @property
     def samples(self) -> Int[Tensor, "b d"]:
         return self.reverse[-1].x
-
-    @property
-    def best(self) -> Record | None:
-        return best(self.records)
 
     @cached_property
     def view(self) -> View:
@@ -78,16 +73,17 @@ class Contents:
         process = self.bridge.process
         if self.bridge.ordered is not None:
             process = copy.deepcopy(process)
-            process.schedule = Canonical(survival=WHOLE).bind(process.stage_mass)
+            # which never ends in truth: a share of 1e-6 is left unmasked
+            process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)
         return process
 
 
 def gather(run: Run, seed: int) -> Contents:
     """Read the folder and draw the samples."""
-    bridge, summary, path = run.bridge(), run.summary(), run.path
+    bridge, summary, records = run.bridge(), run.summary(), read_metrics(run.path)
     (samples, steps), generator = effort(bridge), seeded(seed, "report", "samples", device=bridge.device)
     return Contents(
-        run=run, bridge=bridge, marginals=summary["marginals"], examples=summary["examples"], steps=steps, seed=seed,
-        records=read_metrics(path), bounds=read_bounds(path), images=read_images(path),
-        reverse=reverse_path(bridge, samples, steps, generator=generator),
+        run=run, bridge=bridge, records=records, best=best(records), bounds=read_bounds(run.path),
+        images=read_images(run.path), marginals=summary["marginals"], examples=summary["examples"],
+        reverse=reverse_path(bridge, samples, steps, generator=generator), steps=steps, seed=seed,
     )  # fmt: skip

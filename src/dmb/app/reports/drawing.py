@@ -16,12 +16,10 @@ except ImportError as error:
 
 P = ParamSpec("P")
 
-INK = "#0b0c0e"
-"""Becomes the colour of the page's own text, so that one figure serves light and dark."""
+INK = "#0b0c0e"  # becomes the colour of the page's own text, so that one figure serves light and dark
 BLUE, ORANGE, GREEN, GREY = "#2e86c8", "#d9662b", "#3f9a62", "#8a929b"  # legible on white and on black
 COLOURS = (BLUE, ORANGE, GREEN, "#9a6fc4", "#b8921f", "#cf5b94", "#2fa3a3", "#6c7ba8")
-WIDTH = 6.4
-"""Inches."""
+WIDTH = 6.4  # inches
 
 STYLE: dict[Any, Any] = {
     "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",

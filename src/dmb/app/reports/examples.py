@@ -5,22 +5,19 @@ import io
 from itertools import groupby
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import UInt8
 
 from dmb.app.reports.contents import Block, Contents
 from dmb.app.reports.sampling import forward_path
-from dmb.app.reports.symbols import SHADES
+from dmb.app.reports.symbols import NAME
 from dmb.data.codecs import Images, Lines
 from dmb.data.codecs.grid import sheet
 from dmb.samplers import State
 from dmb.seeding import seeded
 
-PICTURES, SHEET, ROWS = 4, 64, 10
-"""Images on their way, images on a sheet, and other examples that are shown."""
-MOST_COLUMNS = 12
-"""Of a table with more columns, columns are shown below each other."""
-BETWEEN = 0.6
-"""The grey between images."""
+PICTURES, SHEET, ROWS, BETWEEN = 4, 64, 10, 150
+"""Images on their way, images on a sheet, other examples that are shown, and the grey between images."""
+MOST_COLUMNS = 12  # of a table; if there are more, they are shown below each other
 
 
 def trajectories(contents: Contents) -> list[Block]:
@@ -43,7 +40,7 @@ def beside_data(contents: Contents) -> list[Block]:
     for title, tokens in (("Validation data", contents.examples), ("Samples", contents.samples)):
         few = tokens[:ROWS]
         if isinstance(view, Images):
-            drawn = [("", png(sheet(symbols.painted(tokens[:SHEET]), between=BETWEEN)))]
+            drawn = [("", address(sheet(symbols.painted(tokens[:SHEET]), between=BETWEEN)))]
             blocks.append(Block(kind="pictures", title=title, body=drawn))
         elif isinstance(view, Lines):
             # whole, so that symbols which take several tokens come out right; by token if one is a name
@@ -58,18 +55,14 @@ def beside_data(contents: Contents) -> list[Block]:
     return blocks
 
 
-def png(image: Float[np.ndarray, "h w 3"]) -> str:
-    """The address of an image that is part of the page."""
-    from PIL import Image
+def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
+    """The address of an image that is part of the page; it may be the content of a PNG file."""
+    if not isinstance(image, bytes):
+        from PIL import Image
 
-    file = io.BytesIO()
-    Image.fromarray((255 * image).round().astype(np.uint8)).save(file, format="png")
-    return address(file.getvalue())
-
-
-def address(file: bytes) -> str:
-    """The same, of the content of a PNG file."""
-    return f"data:image/png;base64,{base64.b64encode(file).decode()}"
+        Image.fromarray(image).save(file := io.BytesIO(), format="png")
+        image = file.getvalue()
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 
 
 def _path(contents: Contents, path: list[State], title: str, note: str, clean: int) -> Block:
@@ -79,20 +72,16 @@ def _path(contents: Contents, path: list[State], title: str, note: str, clean: i
     times = [f"t = {state.t:.2f}" if state.t == 0 or state.t >= 5e-3 else f"t = {state.t:.0e}" for state in path]
     if isinstance(view, Images):
         note += "" if not names else " Orange: masked." if names == 1 else " Orange: names of groups of states."
-        strips = [
-            np.pad(contents.symbols.painted(x), ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=BETWEEN)
-            for x in tokens
-        ]
-        drawn = [png(strip.reshape(-1, *strip.shape[2:])[:-1]) for strip in strips]
+        pad = ((0, 0), (0, 1), (0, 0), (0, 0))
+        strips = (np.pad(contents.symbols.painted(x), pad, constant_values=BETWEEN) for x in tokens)
+        drawn = [address(strip.reshape(-1, *strip.shape[2:])[:-1]) for strip in strips]
         return Block(kind="pictures", title=title, note=note, body=list(zip(times, drawn, strict=True)))
     note += f" Grey: tokens that differ from the {'data' if clean == 0 else 'sample'}."
-    note += "" if not names else " ▒: masked." if names == 1 else " ░: the name of a group of states, ▓: of all."
+    note += "" if not names else " ▒: masked." if names == 1 else " ▒: the name of a group of states."
     lines = []
     for x in tokens:
         row, differs = contents.symbols.rows(x[:1])[0], (x[0] != tokens[clean][0]).tolist()
-        lines.append(
-            [(s, "mask" if s in SHADES else "dim") if d else (s, "") for s, d in zip(row, differs, strict=True)]
-        )
+        lines.append([(s, "mask" if s == NAME else "dim") if d else (s, "") for s, d in zip(row, differs, strict=True)])
     if not isinstance(view, Lines):
         cells = [[name, *column] for name, column in zip(view.columns, zip(*lines, strict=True), strict=True)]
         return Block(kind="table", title=title, note=note, body=(["", *times], cells))

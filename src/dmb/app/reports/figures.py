@@ -1,7 +1,7 @@
 """Figures: plain numbers in, a figure out."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +16,7 @@ Values = Float[np.ndarray, " _"]
 
 
 class Line(NamedTuple):
-    """A quantity over steps; two of its errors are a band around it."""
+    """A quantity over steps."""
 
     name: str
     step: Values
@@ -27,14 +27,11 @@ class Line(NamedTuple):
 
 @styled
 def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan) -> Figure:
-    """Quantities over steps of Score-learning, with a dashed line at what the marginals alone need, the `level`.
-
-    The scale is logarithmic for values of different size. The first steps of a loss may run out of the picture.
-    """
+    """Quantities over steps of Score-learning, with a dashed line at what the marginals alone need, the `level`."""
     figure, axes = _panel()
     for usual, line in zip(COLOURS, lines, strict=False):
-        colour, dots = line.colour or usual, {"marker": "o", "markersize": 3.5} if len(line.step) <= 30 else {}
-        axes.plot(line.step, line.value, color=colour, label=line.name, **dots)
+        colour, marker = line.colour or usual, "o" if len(line.step) <= 30 else ""
+        axes.plot(line.step, line.value, color=colour, label=line.name, marker=marker, markersize=3.5)
         if line.error is not None:
             band = 2 * np.nan_to_num(line.error)
             axes.fill_between(line.step, line.value - band, line.value + band, color=colour, alpha=0.2, linewidth=0)
@@ -43,7 +40,7 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan) -> 
         axes.axhline(level, color=ORANGE, linestyle=(0, (5, 3)), linewidth=1.2, label="marginals alone")
     elif values.min() > 0 and values.max() > 20 * values.min():
         axes.set_yscale("log")
-    elif len(values) > 20:
+    elif len(values) > 20:  # the first steps of a loss may run out of the picture
         margin = 0.06 * float(np.quantile(values, 0.95) - values.min()) or 0.1
         axes.set_ylim(values.min() - margin, np.quantile(values, 0.95) + margin)
     axes.set_xlabel("steps of Score-learning")
@@ -73,13 +70,7 @@ def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str])
 
 @styled
 def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
-    """Log speeds of positions: along a sequence, at first and at last; or the last as a map of an image.
-
-    Args:
-        first: at the first evaluation; channels of a pixel, which follow each other, are averaged.
-        last: at the last one.
-        grid: how many positions lie below each other and side by side; one row is a sequence.
-    """
+    """Log speeds along a sequence, a grid of one row; or the last ones as a map of an image, channels averaged."""
     before, after = (values.reshape(*grid, -1).mean(-1) for values in (first, last))
     figure, axes = _panel()
     if grid[0] > 1:
@@ -101,7 +92,7 @@ def _panel() -> tuple[Figure, Axes]:
 
 def _finish(axes: Axes, beside: bool = False) -> None:
     gridlines(axes)
-    place, where = ("upper left", (1.01, 1)) if beside else ("lower right", (1, 1))
-    legend = axes.legend(loc=place, bbox_to_anchor=where, borderaxespad=0, ncols=1 if beside else 3)
+    options: dict[str, Any] = {"loc": "upper left"} if beside else {"loc": "lower right", "ncols": 3}
+    legend = axes.legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
     for entry in legend.get_texts():
         entry.set_parse_math(False)

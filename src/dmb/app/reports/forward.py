@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from dmb.app.reports import figures
 from dmb.app.reports.contents import Block, Contents
@@ -10,12 +11,9 @@ from dmb.app.reports.drawing import to_svg
 from dmb.data.codecs import Images
 from dmb.processes import BridgeProcess, ForwardProcess
 
-TIMES = np.linspace(0, 1, 41)
-MOST_LINES, MOST_NAMES = 200, 8
-ALIKE = 0.01
-"""Chances that differ by less are alike."""
-MOVED = 0.05
-"""What has changed by a smaller factor in training has not moved."""
+TIMES, MOST_LINES, MOST_NAMES = np.linspace(0, 1, 41), 200, 8
+ALIKE, MOVED = 0.01, 0.05
+"""Chances that differ by less are alike; what has changed by a smaller factor in training has not moved."""
 
 
 def learned(contents: Contents) -> list[Block]:
@@ -40,25 +38,18 @@ def survival_by_state(
             state `x` of position `i` being `i n + x`.
         most: how many states at most.
     """
-    d, n, has, p_0 = process.num_positions, process.num_states, process.data_states.cpu(), process.p_0.cpu()
 
-    def intensity(t: float) -> torch.Tensor:
-        return process.exits(process.clock(t, 1).sigma_bar).intensity[0].cpu()
+    def table(values: Tensor) -> Tensor:
+        return values.cpu() if pooled else values.cpu().expand(process.num_positions, -1).reshape(1, -1)
 
-    left = has & (intensity(1.0) > 0)  # be it so small that the survival rounds to 1
-    if pooled:
-        left, frequency = left.any(0), p_0.mean(0)
-    else:
-        left, frequency = left.expand(d, n).flatten(), p_0.expand(d, n).flatten()
-    order = torch.where(left, frequency, -1.0).argsort(descending=True, stable=True)[:most]
+    has, clocks = table(process.data_states), [process.clock(t, 1).sigma_bar for t in (1.0, *times.tolist())]
+    left = (has & (table(process.exits(clocks[0]).intensity[0]) > 0)).any(0)  # be it hardly ever
+    order = torch.where(left, table(process.p_0).mean(0), -1.0).argsort(descending=True, stable=True)[:most]
     order, rows = order[left[order]], []
-    for t in times.tolist():
-        if pooled:
-            chance = torch.exp(-intensity(t)[:, order])
-            own = has[:, order].expand(max(len(has), len(chance)), -1)
-            rows.append((own * chance).sum(0) / own.sum(0))
-        else:
-            rows.append(torch.exp(-intensity(t).expand(d, n).flatten()[order]))
+    for sigma_bar in clocks[1:]:
+        chance = torch.exp(-table(process.exits(sigma_bar).intensity[0])[:, order])
+        own = has[:, order].expand(max(len(has), len(chance)), -1)
+        rows.append((own * chance).sum(0) / own.sum(0))
     return order.numpy(), torch.stack(rows, dim=1).numpy()
 
 

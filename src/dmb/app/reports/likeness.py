@@ -1,5 +1,7 @@
 """How much samples are like the data: marginals of tokens, and associations between the columns of a table."""
 
+import math
+import re
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ from dmb.app.reports.contents import Block, Contents
 
 MOST_STATES, MOST_VALUES, MOST_COLUMNS, MOST_PAIRS = 40, 12, 60, 8
 """States of all positions, values of a column, columns, and pairs of columns that are shown."""
+NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.ASCII)
 
 
 class Bar(NamedTuple):
@@ -54,10 +57,8 @@ def associations(contents: Contents) -> list[Block]:
         f"independent columns, 1 if one decides the other. Mean difference over {len(pairs):,} pairs: "
         f"{np.mean([abs(pair.data - pair.samples) for pair in pairs]):.3f}."
     )
-    groups = [("strongest in the data", sorted(pairs, key=lambda pair: -pair.data)[:MOST_PAIRS])]
-    if len(pairs) > MOST_PAIRS:
-        apart = sorted(pairs, key=lambda pair: -abs(pair.data - pair.samples))
-        groups.append(("largest difference", apart[:MOST_PAIRS]))
+    strong, apart = (sorted(pairs, key=key) for key in (lambda p: -p.data, lambda p: -abs(p.data - p.samples)))
+    groups = [("strongest in the data", strong[:MOST_PAIRS]), ("largest difference", apart[:MOST_PAIRS])]
     return [Block(kind="bars", title="Associations of columns", note=note, body=groups)]
 
 
@@ -106,17 +107,11 @@ def cramers_v(a: Int[Tensor, " b"], b: Int[Tensor, " b"]) -> float:
 
 
 def _bars(contents: Contents, position: int, p: Float[Tensor, " n"], tokens: Int[Tensor, " b"], most: int) -> list[Bar]:
-    """The most frequent states, and what is left for the others; numbers as numbers, 10 after 9."""
+    """The most frequent states, and what is left for the others; numbers first, as numbers: 10 after 9."""
     q = torch.bincount(tokens, minlength=len(p))[: len(p)] / len(tokens)
     largest, order = torch.maximum(p, q).sort(descending=True, stable=True)
     states = order[:most][largest[:most] > 0].tolist()
     bars = [Bar(contents.symbols.label(state, position), float(p[state]), float(q[state])) for state in states]
     rest = Bar("others", 1 - sum(bar.data for bar in bars), 1 - sum(bar.samples for bar in bars))
-    return sorted(bars, key=_number) + [rest] * (len(bars) == most and max(rest[1:]) > 1e-6)
-
-
-def _number(bar: Bar) -> float:
-    try:
-        return float(bar.label)
-    except ValueError:
-        return float("inf")  # after all numbers, the most frequent first
+    bars.sort(key=lambda bar: float(bar.label) if NUMBER.fullmatch(bar.label) else math.inf)
+    return [*bars, rest] if len(bars) == most and max(rest.data, rest.samples) > 1e-6 else bars

@@ -35,10 +35,8 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
         rows = [blocks for blocks in (make(contents) for make in makers) if blocks]
         if rows:
             sections.append((name, title, rows))
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # HTML is of another type
-    )  # fmt: skip
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    environment.finalize = lambda value: printable(value) if type(value) is str else value  # HTML is of another type
     page = environment.get_template("page.html").render(
         title=results.title(run), headline=results.headline(contents), sections=sections
     )

@@ -15,21 +15,19 @@ from dmb.app.reports.drawing import BLUE, GREY, to_svg
 from dmb.app.reports.examples import address
 from dmb.app.reports.figures import Line, over_steps
 from dmb.app.runs import Run
-from dmb.data.codecs import Images, Rows
-
-SPLITS = ("test", "validation", "train")
+from dmb.data.codecs import Images
 
 
 def title(run: Run) -> str:
     """The recipe, and the data if they are not the recipe's namesake: a file without its folders."""
-    source = _source(run)
-    return run.recipe.name if source in ("", run.recipe.name) else f"{run.recipe.name}: {source}"
+    name, source = run.recipe.name, _source(run)
+    return name if source in ("", name) else f"{name}: {source}"
 
 
 def headline(contents: Contents) -> tuple[str, str]:
     """The bound of the model in the folder, on test data if possible, else on validation data; and what it is."""
     best = contents.best
-    found: list[tuple[str, Any]] = [(split, contents.bounds.get(split)) for split in SPLITS[:2]]
+    found: list[tuple[str, Any]] = [(split, contents.bounds.get(split)) for split in ("test", "validation")]
     for split, result in [*found, ("validation", best)]:
         if best is not None and result is not None and result.step == best.step and math.isfinite(result.bits):
             bound, unigram, saved = _row(contents, split, result.bits, result.stderr)
@@ -40,12 +38,10 @@ def headline(contents: Contents) -> tuple[str, str]:
 def results(contents: Contents) -> list[Block]:
     """Every bound with its error; data, model, training, image quality; the tokenizer; settings."""
     best, rows = contents.best, []
-    for split in SPLITS:
-        result = contents.bounds.get(split)
-        if result is not None:
-            old = "" if best is None or result.step == best.step else f", model of step {result.step:,} (outdated)"
-            seen = f"{result.sequences:,} of {result.of_sequences:,}"
-            rows.append([split + old, *_row(contents, split, result.bits, result.stderr), seen])
+    for split, result in sorted(contents.bounds.items()):
+        old = "" if best is None or result.step == best.step else f", model of step {result.step:,} (outdated)"
+        seen = f"{result.sequences:,} of {result.of_sequences:,}"
+        rows.append([split + old, *_row(contents, split, result.bits, result.stderr), seen])
     if best is not None:
         name = f"validation, in training (step {best.step:,})"
         rows.append([name, *_row(contents, "validation", best.bits, best.stderr), ""])
@@ -57,10 +53,8 @@ def results(contents: Contents) -> list[Block]:
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        about = (
-            f"Images, and what comes back of them: PSNR {found['psnr']:.2f} dB over {found['images']:,} images; "
-            f"{found['codes']:,} codes, perplexity {found['perplexity']:.1f}."
-        )
+        about = "Images, and what comes back of them: PSNR {psnr:.2f} dB over {images:,} images; {codes:,} codes, "
+        about = (about + "perplexity {perplexity:.1f}.").format(**found)
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
     settings = [("dmb", contents.run.about["version"]), *_flat(contents.run.recipe.to_json())]
@@ -78,42 +72,39 @@ def curves(contents: Contents) -> list[Block]:
     blocks, step = [], values(validation, "step")
     if len(validation) > 1:
         line = Line("bound ± 2 standard errors", step, values(validation, "bits"), values(validation, "stderr"))
-        drawn = over_steps([line], "bits per token", level=_unigram(contents, "validation"))
+        drawn = over_steps([line], "bits per token", level=contents.run.about["unigram_bits"]["validation"])
         blocks.append(Block(kind="figure", title="Bound on validation data", body=to_svg(drawn, "bound")))
     if len(train) > 1:
         lines = [
             Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY),
             Line("validation data", step, values(validation, "score_bits"), colour=BLUE),
         ]
-        drawn = over_steps(lines, "score part of the bound, bits per token")
-        note = "Where the two part, the model overfits."
+        drawn, note = (
+            over_steps(lines, "score part of the bound, bits per token"),
+            "Where they part, the model overfits.",
+        )
         blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
     return blocks
 
 
 def _row(contents: Contents, split: str, bits: float, stderr: float) -> list[str]:
-    unigram = _unigram(contents, split)
-    error = f" ± {stderr:.4f}" if math.isfinite(stderr) else ""
-    saved = 1 - bits / unigram if unigram else math.nan
+    """The bound with its error, what the marginals alone need, and how much less the bound is."""
+    unigram = contents.run.about["unigram_bits"].get(split, math.nan)
+    error, saved = f" ± {stderr:.4f}" if math.isfinite(stderr) else "", 1 - bits / unigram if unigram else math.nan
     cells = ((bits, f"{bits:.4f}{error}"), (unigram, f"{unigram:.4f}"), (saved, f"{100 * saved:.1f} %"))
     return [text if math.isfinite(value) else "–" for value, text in cells]
-
-
-def _unigram(contents: Contents, split: str) -> float:
-    return contents.run.about["unigram_bits"].get(split, math.nan)
 
 
 def _facts(contents: Contents) -> list[tuple[str, str]]:
     """What was trained on what, for how long; and how good images are, if that was evaluated."""
     bridge, view, run = contents.bridge, contents.view, contents.run
-    kind = "table" if isinstance(view, Rows) else "sequences"
+    kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.process)
     if isinstance(view, Images):
         kind = f"images of {view.pixels.shape[2]} × {view.pixels.shape[1]} pixels"
-    sizes = (sum(p.numel() for p in module.parameters()) for module in (bridge.network, bridge.process))
-    names = (type(module).__name__ for module in (bridge.network, bridge.process))
+    sizes = [f"{type(part).__name__} with {sum(p.numel() for p in part.parameters()):,} parameters" for part in parts]
     facts = [
         ("Data", f"{_source(run)}: {kind}, {bridge.num_positions:,} tokens, {run.codec.num_states:,} states"),
-        ("Model", ", ".join(f"{name} with {size:,} parameters" for name, size in zip(names, sizes, strict=True))),
+        ("Model", ", ".join(sizes)),
     ]
     if contents.records:
         last = contents.records[-1]

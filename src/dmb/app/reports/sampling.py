@@ -11,9 +11,8 @@ from dmb.networks import OrderedNetwork, OrderedTransformer, Transformer
 from dmb.processes import ForwardProcess
 from dmb.samplers import State, time_grid
 
-SHOWN = 8
-"""States of a path that a report shows."""
-SAMPLES = (256, 64, 32, 16, 8, 4)
+SHOWN, SAMPLES = 8, (256, 64, 32, 16, 8, 4)
+"""States of a path that a report shows, and how many samples it may have."""
 BUDGET, LARGEST = 5e11, 2**24
 """Of all samples: floating-point operations, some seconds on two cores; and numbers in their posterior."""
 
@@ -27,10 +26,9 @@ def effort(bridge: Bridge) -> tuple[int, int]:
         steps = positions if in_one_order else min(64, max(16, samples))
         # a transformer uses its weights once per token, an MLP once per sequence
         used = steps * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
-        asked = steps * positions
         if isinstance(network, OrderedTransformer) and not in_one_order:
-            used, asked = 2 * positions, positions  # every token is asked for once and read once
-        cost = samples * (2 * parameters * used + 100 * states * asked)
+            used = 2 * positions  # every token is asked for once and read once
+        cost = samples * (2 * parameters * used + 100 * states * steps * positions)
         if cost <= BUDGET and samples * positions * states <= LARGEST:
             break
     return samples, steps

@@ -4,17 +4,17 @@ import unicodedata
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dmb.data.codecs import Codec, Images
 from dmb.processes import BridgeProcess, ForwardProcess
 
-SHADES = "▒░▓"
-"""Stand for a mask, for the name of a group of states, and for one with all states below it."""
+NAME = "▒"
+"""Stands for a mask, or for the name of a group of states."""
 LONGEST, MEMBERS = 18, 5
 """Characters of a label, and members of a group in one; the rest is cut off."""
-ORANGE = np.array([0xD9, 0x66, 0x2B]) / 255
+ORANGE = np.array([0xD9, 0x66, 0x2B])
 
 
 class Symbols:
@@ -31,16 +31,12 @@ class Symbols:
         self._middle = torch.where(name, (total / count.clamp(min=1)).floor().long(), states)
 
     def rows(self, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
-        """Every token on one line, names as shades."""
+        """Every token on one line."""
         view = self.codec.view(tokens)
         assert not isinstance(view, Images)
-        shade = (1 + (_at(self._share, tokens) >= 1)).long() if self.process.names > 1 else torch.zeros_like(tokens)
-        return [
-            [SHADES[kind] if symbol is None else printable(symbol, "↵⇥") for symbol, kind in zip(*both, strict=True)]
-            for both in zip(view.symbols, shade.tolist(), strict=True)
-        ]
+        return [[NAME if symbol is None else printable(symbol, "↵⇥") for symbol in row] for row in view.symbols]
 
-    def painted(self, tokens: Int[Tensor, "b d"]) -> Float[np.ndarray, "b h w 3"]:
+    def painted(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w 3"]:
         """Images in colour, with names in orange: a masked channel takes the orange's.
 
         The name of a group of shades is the middle one of them with some orange, the more the wider the group.
@@ -50,9 +46,9 @@ class Symbols:
         _, height, width, channels = view.pixels.shape
         if tokens.shape[1] != height * width * channels:  # no shades: what lies in the middle of some says nothing
             cover = (cover > 0).float()
-        cover = cover.reshape(len(tokens), *view.grid, -1).numpy()
-        cover = cover.repeat(height // view.grid[0], axis=1).repeat(width // view.grid[1], axis=2)
-        return cover * ORANGE + (1 - cover) * (view.pixels / 255)
+        cells: np.ndarray = cover.reshape(len(tokens), *view.grid, -1).numpy()
+        cells = cells.repeat(height // view.grid[0], axis=1).repeat(width // view.grid[1], axis=2)
+        return (cells * ORANGE + (1 - cells) * view.pixels).round().astype(np.uint8)
 
     def label(self, state: int, position: int = 0) -> str:
         """A state of one position, short and visible; of a name, what lies below it at the first position."""
