@@ -1,6 +1,5 @@
 """What a training run looks like in a terminal."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
