@@ -131,12 +131,13 @@ def test_a_line_tells_where_what_how_fast_and_how_long_to_go(finished):
     ]
 
 
-def test_a_count_is_shown_where_nobody_watches_too():
-    text = io.StringIO()
+def test_a_count_that_takes_long_is_shown_where_nobody_watches_too(monkeypatch):
+    text, now = io.StringIO(), iter([0.0, 1.0, 6.0, 6.0, 7.0, 40.0, 40.0])
+    monkeypatch.setattr("dmb.app.display.time.monotonic", lambda: next(now))
     with counting(Console(file=text), "counting") as advance:
-        advance(1, 10)
-        advance(2, 10)
-    assert text.getvalue() == "counting: 1 of 10\n"
+        for done in (1, 2, 3, 4):
+            advance(done, 10)
+    assert text.getvalue() == "counting: 2 of 10\ncounting: 4 of 10\n"
 
 
 def test_samples_may_hold_what_a_terminal_takes_for_markup(finished):

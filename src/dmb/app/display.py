@@ -1,6 +1,5 @@
 """What a training run looks like in a terminal."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,7 +94,7 @@ def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=None)
-        shown = -math.inf
+        shown = time.monotonic() - 25  # where nobody watches: after five seconds, then every thirty
 
         def advance(done: int, total: int) -> None:
             nonlocal shown

@@ -73,6 +73,29 @@ class BoundResult:
     """The step of the model that was evaluated."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageResult:
+    """How far a model's images are from those of one split of the data."""
+
+    split: str
+    fid: float
+    """Fréchet Inception Distance of samples."""
+    floor: float
+    """The same of training images once they have been tokens: what a perfect model would reach."""
+    real: float
+    """The same of training images as they are."""
+    images: int
+    """How many there are of each kind."""
+    sampler: str
+    steps: int
+    guidance: float = 1.0
+    inception_score: float = math.nan
+    inception_score_deviation: float = math.nan
+    """Standard deviation over parts of the samples."""
+    step: int | None = None
+    """The step of the model that was evaluated."""
+
+
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
@@ -95,6 +118,16 @@ def read_bounds(folder: Path) -> dict[str, BoundResult]:
         split: _typed(BoundResult, values, folder / EVALUATION)
         for split, values in results.items()
         if isinstance(values, dict) and "bits" in values
+    }
+
+
+def read_images(folder: Path) -> dict[str, ImageResult]:
+    """The distances of images, by split."""
+    results = read_evaluations(folder).get("images", {})
+    return {
+        split: _typed(ImageResult, values, folder / EVALUATION)
+        for split, values in results.items()
+        if isinstance(values, dict) and "fid" in values
     }
 
 

@@ -50,9 +50,13 @@ def one_line(box: str) -> str:
     >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
     'unrecognized options: --witdh, 7; did you mean --width?'
     """
-    lines = [line.strip("│ ") for line in box.splitlines() if line[:1] == "│"]
-    rules = [place for place, line in enumerate(lines) if set(line) == {"─"}]
+    lines = [line.strip("│ ") for line in box.splitlines()]
+    lines = lines[1:] if box.startswith("╭") else lines[2:]  # the title, which a poorer terminal gets with a line below
+    rules = [place for place, line in enumerate(lines) if line and set(line) <= set("─-")]
     message = " ".join(lines[: rules[0] if rules else None]).rstrip(".")
+    message = re.sub(
+        r"^Error parsing [a-z]+: ", "", message
+    )  # of a whole section: the message itself names the setting
     message = message[:1].lower() + message[1:]
     if "Perhaps you meant:" in lines:
         meant = " ".join(lines[lines.index("Perhaps you meant:") :])

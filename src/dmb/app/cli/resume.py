@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
-from dmb.app.cli.settings import with_settings
+from dmb.app.cli.settings import named_recipe, with_settings
 from dmb.app.cli.train import Devices
 from dmb.app.recipes import Recipe, recipe
 from dmb.app.runs import Run
@@ -35,7 +35,8 @@ class Resume:
 
 def main(arguments: list[str]) -> int:
     """Resume."""
-    first, _ = _parsed(recipe("text"), arguments)
+    default = recipe(named_recipe(arguments) or "text")
+    first, _ = _parsed(default, arguments)
     flags, wanted = _parsed(Run.open(first.run, first.recipe).recipe, arguments)
     return session(wanted, flags.run, resume=True, console=notes, own=flags.recipe, **vars(flags.devices))
 

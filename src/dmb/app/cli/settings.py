@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field, make_dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -61,7 +62,17 @@ def first_look(
     """
     others = [argument for argument in arguments if argument not in ("--help", "-h")]
     helping = len(others) < len(arguments)
-    flags, _ = parse(recipe("text"), others)
+    flags, _ = parse(recipe(named_recipe(others) or "text"), others)
     nothing = flags.path is None and flags.recipe is None
     found = recipe("text") if nothing and helping else recipe_asked_for(flags.path, flags.recipe)
     return found, ["--help"] if helping else arguments
+
+
+def named_recipe(arguments: list[str]) -> str | None:
+    """What `--recipe` says: flags can be read only when it is known, as a recipe of the user's may have its own.
+
+    >>> named_recipe(["digits", "--recipe", "mine.py:deep"]), named_recipe(["digits"])
+    ('mine.py:deep', None)
+    """
+    found = [word.removeprefix("--recipe=") for word in arguments if word.startswith("--recipe=")]
+    return next(iter(found + [after for word, after in pairwise(arguments) if word == "--recipe"]), None)

@@ -60,7 +60,9 @@ def _draw(axes: Axes, row: RowResult, place: Callable[[Record], float], look: di
     grid = np.unique(np.concatenate(places))
     shared = (grid >= max(each[0] for each in places)) & (grid <= min(each[-1] for each in places))
     grid = grid[shared & np.isfinite(grid).all()]
-    bits = [np.interp(grid, each, [record.bits for record in run.curve]) for each, run in zip(places, row.runs, strict=True)]
+    bits = [
+        np.interp(grid, each, [record.bits for record in run.curve]) for each, run in zip(places, row.runs, strict=True)
+    ]
     axes.fill_between(grid, np.min(bits, 0), np.max(bits, 0), color=look["color"], alpha=0.18, linewidth=0)
     axes.plot(grid, np.mean(bits, 0), **look)
 

@@ -7,7 +7,7 @@ Sections of your own take the place of these: any frozen dataclass with the meth
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import torch
 from tyro.conf import Fixed
@@ -218,9 +218,12 @@ class Recipe:
 
     name: str
     """What `dmb.app.recipes.recipe` knows it by: a name, or `FILE.py:FUNCTION` for one of your own."""
-    data: DataChoice
-    process: ProcessChoice
-    network: NetworkChoice
+    data: Any
+    """A `DataChoice`, or something that loads like one."""
+    process: Any
+    """A `ProcessChoice`, or something that builds like one."""
+    network: Any
+    """A `NetworkChoice`, or something that builds like one."""
     head: Literal["mean", "score", "unscaled_score"] = "mean"
     training: TrainingSettings
 
@@ -277,9 +280,11 @@ class Recipe:
         """
         if not isinstance(config, dict):
             raise ValueError(f"not a recipe: {config!r}")
-        kinds: dict[str, Any] = {name: kind for name, kind in get_type_hints(cls).items() if is_dataclass(kind)}
+        kinds: dict[str, Any] = {
+            "data": DataChoice, "process": ProcessChoice, "network": NetworkChoice, "training": TrainingSettings
+        }  # fmt: skip
         if like is not None:
-            kinds = {name: type(getattr(like, name)) for name in kinds}
+            kinds = {name: type(value) for name, value in like.sections().items()}
         try:
             given = {field.name: config[field.name] for field in fields(cls)}
             return cls(**given | {name: kind(**config[name]) for name, kind in kinds.items()})

@@ -88,8 +88,8 @@ def _is_large(path: Path) -> bool:
         return False
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-        return bool(values[:1000].max() * values[0].size > MLP_SIZE)
-    except (OSError, ValueError, EOFError, IndexError):
+        return int(values[:1000].max()) * values[0].size > MLP_SIZE
+    except (OSError, ValueError, EOFError, IndexError, TypeError):
         return False
 
 

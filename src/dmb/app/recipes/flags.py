@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dmb.app.recipes.base import Recipe
+from dmb.app.recipes.finding import RECIPES
 from dmb.app.recipes.finding import recipe as find
 
 
@@ -28,6 +29,8 @@ def command_line(recipe: Recipe, out: Path | None = None) -> str:
     >>> command_line(recipe("digits").changed(width=64))
     'dmb train digits --recipe digits --width 64'
     """
+    if recipe.name not in RECIPES and ".py:" not in recipe.name:  # made in Python, for one run
+        return shlex.join(["dmb", "train", "--recipe", str(out)])
     changes = find(recipe.name).differences(recipe)
     changes.pop("data.source", None)  # the first word
     words = ["dmb", "train", recipe.data.source, "--recipe", recipe.name, *as_flags(changes)]
