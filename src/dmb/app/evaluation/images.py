@@ -6,6 +6,7 @@ The network is ours (`Inception`), the statistics are those of torchmetrics, in 
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,7 +73,7 @@ def features(
         rows = some.cpu() if isinstance(some, Tensor) else torch.from_numpy(np.array(some))  # a copy: it may be a file
         if cache:
             made_from = [weights, list(rows.shape), hashlib.sha256(rows.numpy().tobytes()).hexdigest()]
-            found.append(np.array(cached("features", made_from, lambda rows=rows: computed(rows))))
+            found.append(np.array(cached("features", made_from, partial(computed, rows))))
         else:
             found.extend(computed(rows))
         advance(len(rows))
