@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -206,13 +206,8 @@ class Learner:
             if "baseline.gram" in tensors:
                 self.baseline.gram.copy_(tensors["baseline.gram"])
                 self.baseline.moment.copy_(tensors["baseline.moment"])
-            for optimiser, prefix, parameters in self._optimised():
-                for name, parameter in parameters.items():
-                    slots = checkpoint.under(f"{prefix}.{name}")
-                    if slots:
-                        optimiser.state[parameter] = {
-                            slot: _scattered(value, parameter) for slot, value in slots.items()
-                        }
+            for optimised in self._optimised():
+                restore_optimiser(*optimised, checkpoint)
             self.progress = TrainingState(**state)
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
@@ -235,10 +230,8 @@ class Learner:
         if self.settings.matrix_objective != "prior":
             yield "baseline.gram", self.baseline.gram
             yield "baseline.moment", self.baseline.moment
-        for optimiser, prefix, parameters in self._optimised():
-            for name, parameter in parameters.items():
-                for slot, value in optimiser.state.get(parameter, {}).items():
-                    yield f"{prefix}.{name}.{slot}", value
+        for optimised in self._optimised():
+            yield from optimiser_tensors(*optimised)
 
     def _start_random(self) -> None:
         generator = seeded(self.settings.seed, "start", device=self.process.device)
@@ -246,6 +239,31 @@ class Learner:
         weights = -torch.rand(shape, generator=generator, device=device, dtype=torch.float64).log()  # Dirichlet(1)
         weights = torch.where(self.process.data_states, weights, 0.0)
         self.process.set_marginals(weights / weights.sum(-1, keepdim=True))
+
+
+def optimiser_tensors(
+    optimiser: torch.optim.Optimizer, prefix: str, parameters: dict[str, nn.Parameter]
+) -> Iterator[tuple[str, Tensor]]:
+    """What an optimiser remembers of its parameters, by names for a checkpoint."""
+    for name, parameter in parameters.items():
+        for slot, value in optimiser.state.get(parameter, {}).items():
+            yield f"{prefix}.{name}.{slot}", value
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, prefix: str, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint
+) -> None:
+    """Give it back what `optimiser_tensors` has named."""
+    for name, parameter in parameters.items():
+        slots = checkpoint.under(f"{prefix}.{name}")
+        if slots:
+            optimiser.state[parameter] = {slot: _scattered(value, parameter) for slot, value in slots.items()}
+
+
+def cause_of(named: Iterable[tuple[str, nn.Parameter]]) -> str:
+    """Why numbers are not finite, in words."""
+    broken = [name for name, parameter in named if not parameter.detach().isfinite().all()]
+    return f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
 
 
 def whole(tensor: Any) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from dmb.data.base import Batch, Split
 from dmb.seeding import seed_of, seeded
 from dmb.training.engine import seeded_globally, skips_bad_steps
-from dmb.training.learner import Learner, TrainingState, whole
+from dmb.training.learner import Learner, TrainingState, cause_of, whole
 
 RUNNING_STEPS = 50
 """Over how many steps the mean that is compared with ε_score runs; before that many it is compared with nothing."""
@@ -184,8 +184,7 @@ def _not_finite(learner: Learner, loss: Float[Tensor, " b"]) -> FloatingPointErr
     bad = int((~loss.isfinite()).sum())
     where = f"step {learner.progress.step} (cycle {learner.progress.cycle}, Score-learning)"
     named = [*learner.process.named_parameters(), *learner.network.named_parameters()]
-    broken = [name for name, parameter in named if not parameter.detach().isfinite().all()]
-    cause = f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
+    cause = cause_of(named)
     if not bad:
         return FloatingPointError(f"the gradient is not finite at {where}: {cause}; try a lower learning_rate")
     at = f"for {bad} of {len(loss)} sequences"

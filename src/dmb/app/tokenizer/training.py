@@ -19,6 +19,7 @@ from dmb.data import DataSet
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
+from dmb.training.learner import cause_of, optimiser_tensors, restore_optimiser
 from dmb.training.loop import Evaluation, Loop, Progress, Step
 from dmb.training.reporting import Fact, Report
 
@@ -192,20 +193,13 @@ class VQLearner:
 
     def checkpoint(self) -> Checkpoint:
         tensors = {f"vqvae.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        for name, parameter in self.model.named_parameters():
-            for slot, value in self._optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{name}.{slot}"] = value
+        tensors |= optimiser_tensors(self._optimiser, "optimiser", dict(self.model.named_parameters()))
         return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         try:
             self.model.load_state_dict(checkpoint.under("vqvae"))
-            for name, parameter in self.model.named_parameters():
-                # scalars stay where optimisers keep them
-                self._optimiser.state[parameter] = {
-                    slot: value.to(parameter.device) if value.ndim else value
-                    for slot, value in checkpoint.under(f"optimiser.{name}").items()
-                }
+            restore_optimiser(self._optimiser, "optimiser", dict(self.model.named_parameters()), checkpoint)
             self.progress = _Progress(**checkpoint.state)
         except (KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
@@ -237,8 +231,6 @@ class VQLearner:
         return every.flatten(0, 1).cpu()
 
     def _not_finite(self, what: str) -> FloatingPointError:
-        broken = [name for name, value in self.model.named_parameters() if not value.detach().isfinite().all()]
-        cause = f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
-        return FloatingPointError(
-            f"the {what} is not finite at step {self.progress.step}: {cause}; try a lower learning_rate"
-        )
+        cause = cause_of(self.model.named_parameters())
+        step = self.progress.step
+        return FloatingPointError(f"the {what} is not finite at step {step}: {cause}; try a lower learning_rate")
