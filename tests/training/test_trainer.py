@@ -111,7 +111,7 @@ def test_a_limit_of_time_lowers_the_learning_rate_to_nothing(data, monkeypatch):
     seconds = itertools.count()
     monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
     options = {"decay": "cosine", "log_every": 1, "evaluate_every": 10_000, "score_steps": 10_000, "warmup": 0}
-    rates = [r.learning_rate for r in run(make(data), data, minutes=1, **options) if r.phase == "score"]
+    rates = [r.learning_rate for r in run(make(data), data, minutes=1.0, **options) if r.phase == "score"]
     assert len(rates) < 60
     assert rates[0] > 0.9e-3
     assert all(late < early for early, late in itertools.pairwise(rates))
