@@ -1,6 +1,7 @@
 import json
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,6 @@ from dmb.app.comparison import plan
 from dmb.app.evaluation import Likelihood
 from dmb.app.runs import Run
 
-SHARED = ("width=16", "blocks=1", "evaluate_every=5", "evaluate_sequences=32", "chains=4", "chain_steps=2")
 TOKENS = 128 * 64  # of a step
 
 
@@ -17,10 +17,19 @@ TOKENS = 128 * 64  # of a step
 def planned(tmp_path):
     """A small comparison on digits: two rows, two seeds, ten steps, 32 test sequences; or otherwise, as asked."""
 
-    def make(*rows, shared=SHARED, **options):
-        options = {"out": tmp_path / "out", "seeds": 2, "steps": 10, "sequences": 32} | options
-        recipe = recipes.override(recipes.digits(), shared)
-        return plan(recipe, shared=shared, names=rows or ("mdlm", "mean-natural"), **options)
+    def make(*rows, network=(), training=(), **options):
+        options = {
+            "out": tmp_path / "out",
+            "command": "dmb compare digits",
+            "seeds": 2,
+            "steps": 10,
+            "sequences": 32,
+        } | options
+        small = {"evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_steps": 2}
+        recipe = recipes.digits()
+        recipe = replace(recipe, network=replace(recipe.network, **{"width": 16, "blocks": 1} | dict(network)))
+        recipe = replace(recipe, training=replace(recipe.training, **small | dict(training)))
+        return plan(recipe, rows=rows or ("mdlm", "mean-natural"), **options)
 
     return make
 
