@@ -5,7 +5,7 @@ import pytest
 
 import dmb
 from dmb.app import recipes
-from dmb.app.comparison.rows import rows_for
+from dmb.app.comparison.rows import ROWS
 from dmb.training import engine
 
 
@@ -65,7 +65,7 @@ FLOORS = {0.00206: {"text": 0.00619, "columns": 0.00773}, 0.0286: {"text": 0.085
 
 
 def by_name(data):
-    return {row.name: row for row in rows_for(data)}
+    return {row.name: row for row in ROWS if row.fits(data)}
 
 
 def put(recipe, settings):

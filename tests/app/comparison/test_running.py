@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dmb.app.comparison.jobs import Job
+from dmb.app.comparison.plan import Job
 from dmb.app.comparison.running import cores, run
 
 
@@ -50,7 +50,7 @@ def outcome(jobs, **options):
 def test_commands_of_a_job_follow_each_other_and_write_to_its_log(scripts):
     jobs = scripts(("print('first'); DONE", "print('second'); DONE"))
     assert outcome(jobs) == (0, {0: None})
-    lines = jobs[0].log.read_text().splitlines()
+    lines = (jobs[0].path.parent / "seed-0.log").read_text().splitlines()
     assert [line for line in lines if line in ("first", "second")] == ["first", "second"]
 
 
