@@ -19,7 +19,7 @@ from dmb.app.evaluation import ImageQuality, Inception, RealImages, features, im
 from dmb.app.loading import load
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, override
 from dmb.app.reports.contents import gather
-from dmb.app.reports.numbers import results
+from dmb.app.reports.results import results
 from dmb.app.runs import Run
 from dmb.app.tokenizer import VQVAE
 from dmb.data import DataSet, Picture
@@ -320,9 +320,9 @@ def test_the_command_prints_keeps_and_reports_the_distance(run, capsys):
     assert fid.startswith(f"FID {result['fid']:.2f} of 40 samples to test images (ancestral, 2 steps)")
     assert floor.startswith(f"floor {result['floor']:.2f} ")
     assert result["step"] == run.best()["step"]
-    source = results(gather(run, seed=0))
-    row = [f"{result[name]:.2f}" for name in ("fid", "floor", "real")] + ["–", "ancestral, 2 steps", "40"]
-    assert "".join(f"<td>{cell}</td>" for cell in ["test", *row]) in source
+    wanted = f"{result['fid']:.2f} of 40 samples to test images (ancestral, 2 steps); "
+    wanted += f"training images {result['real']:.2f}, after the codec {result['floor']:.2f}"
+    assert facts(run)["FID"] == wanted
 
 
 def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, capsys):
@@ -342,20 +342,17 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
     assert first["real"] == both["real"]
 
 
+def facts(run):
+    return next(dict(block.body) for block in results(gather(run, seed=0)) if block.kind == "facts")
+
+
 def test_the_report_shows_images_beside_bounds(run):
-    best, hint = "validation, best in training (step 2)", "Run “dmb evaluate” for the bound on test data"
-    before = gather(run, seed=0)
-    assert "FID" not in results(before)
+    assert "FID" not in facts(run)
     run.add_evaluation(replace(RESULT, inception_score=7.0, inception_score_deviation=0.1))
-    source = results(replace(before, evaluations=run.evaluations()))
-    assert "<td>12.35</td><td>5.00</td><td>3.00</td><td>7.00 ± 0.10</td>" in source
-    assert best in source
-    assert hint in source
+    assert facts(run)["FID"].startswith("12.35 of ")
+    assert facts(run)["FID"].endswith("; training images 3.00, after the codec 5.00; Inception Score 7.00")
     run.add_evaluation(RESULT, step=1)
-    assert "test, of the model at step 1 (outdated)" in results(replace(before, evaluations=run.evaluations()))
-    (run.path / "metrics.jsonl").unlink()
-    assert results(replace(before, evaluations={})) == "<p>There are none yet.</p>"
-    assert "<td>12.35</td>" in results(replace(before, evaluations=run.evaluations()))
+    assert facts(run)["FID"].endswith(", of the model of step 1 (outdated)")
 
 
 @pytest.mark.parametrize(

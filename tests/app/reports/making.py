@@ -45,7 +45,9 @@ def untrained(path, chosen, data, records=(), change=None):
         with torch.no_grad():
             change(bridge)
     bridge.write(path)
-    lines = [{"phase": "validation", "step": 1000 * k, "bits": 2.0, "improved": True} | r for k, r in enumerate(records)]
+    lines = [
+        {"phase": "validation", "step": 1000 * k, "bits": 2.0, "improved": True} | r for k, r in enumerate(records)
+    ]
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 

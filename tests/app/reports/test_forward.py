@@ -258,7 +258,9 @@ def test_speeds_of_any_size_make_paths_whose_time_is_the_share_of_masks(tmp_path
 
 
 def test_forward_states_lie_on_one_path_that_never_falls_in_rank():
-    process = dmb.BridgeProcess.from_marginals(torch.rand(12, 5, generator=torch.Generator().manual_seed(1)).softmax(-1))
+    process = dmb.BridgeProcess.from_marginals(
+        torch.rand(12, 5, generator=torch.Generator().manual_seed(1)).softmax(-1)
+    )
     x_0 = torch.randint(5, (30, 12), generator=torch.Generator().manual_seed(2))
     path = forward_path(process, x_0, generator=torch.Generator().manual_seed(0))
     assert (path[0].t, path[-1].t) == (0, 1)
@@ -272,7 +274,9 @@ def bridge_of(process, kind=dmb.MLP, **options):
     return dmb.Bridge(process, kind.for_process(process, **{"width": 8, "blocks": 1, **options}))
 
 
-@pytest.mark.parametrize("process", [dmb.UniformProcess(5, 3), tokenwise(), value_tree(4)], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "process", [dmb.UniformProcess(5, 3), tokenwise(), value_tree(4)], ids=lambda p: type(p).__name__
+)
 def test_reverse_states_fall_to_time_zero_and_end_in_data(process):
     bridge = bridge_of(process).train()
     path = reverse_path(bridge, 3, 20, generator=torch.Generator().manual_seed(0))

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import dmb
-from app.reports.making import photographs, recipe, table, text, trained, untrained
+from app.reports.making import photographs, recipe, table, trained, untrained
 from dmb.app.records import best, read_bounds, read_metrics
 from dmb.app.reports import write_report
 from dmb.app.runs import Run
@@ -80,7 +80,8 @@ def masked_text(folder):
 def scored_table(folder):
     rng = np.random.default_rng(1)
     rows = [
-        [rng.choice(["red", "blue & green", HOSTILE]), rng.integers(1, 13), rng.integers(4), "always"] for _ in range(200)
+        [rng.choice(["red", "blue & green", HOSTILE]), rng.integers(1, 13), rng.integers(4), "always"]
+        for _ in range(200)
     ]
     data = table(folder.parent, [f"<i>{HOSTILE}", "month", '" onload="x', "same"], rows)
     return trained(folder, recipe(head="score", source="table.csv"), data, evaluate=False)
@@ -209,7 +210,10 @@ def test_image_quality_is_shown_if_it_was_evaluated(copy):
               "steps": 64, "step": best(read_metrics(run.path)).step, "seed": 0, "num_features": 9}  # fmt: skip
     (run.path / "evaluation.json").write_text(json.dumps({"images": {"test": result}}))
     text = Page(page_of(run)).text()
-    assert "12.35 of 1,000 samples to test images (ancestral, 64 steps); training images 3.00, after the codec 5.00" in text
+    assert (
+        "12.35 of 1,000 samples to test images (ancestral, 64 steps); training images 3.00, after the codec 5.00"
+        in text
+    )
     assert "outdated" not in text
 
 

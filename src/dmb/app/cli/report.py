@@ -12,9 +12,7 @@ from dmb.app.runs import Run
 
 
 def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) -> int:
-    """Write RUN/report.html: one self-contained page with the bound over time, what was learned, and samples.
-
-    Of a VQ-VAE, it shows the error over time, images beside what comes back of them, and the use of the codes.
+    """Write RUN/report.html: one self-contained page with results, curves, what was learned, and samples.
 
     Args:
         run: the run folder.

@@ -40,7 +40,9 @@ def results(contents: Contents) -> list[Block]:
     best, rows = contents.best, []
     for split, result in sorted(contents.bounds.items()):
         seen = f"{result.sequences:,} of {result.of_sequences:,}"
-        rows.append([split + _outdated(contents, result.step), *_row(contents, split, result.bits, result.stderr), seen])
+        rows.append(
+            [split + _outdated(contents, result.step), *_row(contents, split, result.bits, result.stderr), seen]
+        )
     if best is not None:
         name = f"validation, in training (step {best.step:,})"
         rows.append([name, *_row(contents, "validation", best.bits, best.stderr), ""])
