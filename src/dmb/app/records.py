@@ -72,6 +72,10 @@ class BoundResult:
     step: int | None = None
     """The step of the model that was evaluated."""
 
+    def in_words(self) -> str:
+        """The bound with its standard error."""
+        return f"{self.bits:.4f} ± {self.stderr:.4f} bits per token on {self.split}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageResult:

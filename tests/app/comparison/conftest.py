@@ -1,15 +1,16 @@
 import json
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
 from dmb.app import recipes
 from dmb.app.comparison import plan
 from dmb.app.evaluation import Likelihood
+from dmb.app.records import read_evaluations
 from dmb.app.runs import Run
 
-SHARED = ("width=16", "blocks=1", "evaluate_every=5", "evaluate_sequences=32", "chains=4", "chain_steps=2")
 TOKENS = 128 * 64  # of a step
 
 
@@ -17,10 +18,19 @@ TOKENS = 128 * 64  # of a step
 def planned(tmp_path):
     """A small comparison on digits: two rows, two seeds, ten steps, 32 test sequences; or otherwise, as asked."""
 
-    def make(*rows, shared=SHARED, **options):
-        options = {"out": tmp_path / "out", "seeds": 2, "steps": 10, "sequences": 32} | options
-        recipe = recipes.override(recipes.digits(), shared)
-        return plan(recipe, shared=shared, names=rows or ("mdlm", "mean-natural"), **options)
+    def make(*rows, network=(), training=(), **options):
+        options = {
+            "out": tmp_path / "out",
+            "command": "dmb compare digits",
+            "seeds": 2,
+            "steps": 10,
+            "sequences": 32,
+        } | options
+        small = {"evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_steps": 2}
+        recipe = recipes.recipe("digits").changed(patience=0)
+        recipe = replace(recipe, network=replace(recipe.network, **{"width": 16, "blocks": 1} | dict(network)))
+        recipe = replace(recipe, training=replace(recipe.training, **small | dict(training)))
+        return plan(recipe, rows=rows or ("mdlm", "mean-natural"), **options)
 
     return make
 
@@ -65,7 +75,7 @@ def made_up(planned):
                                 unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64, samples=1, seed=seed)  # fmt: skip
             run.add_evaluation(result)
         if of_step is not None:
-            found = run.evaluations()
+            found = read_evaluations(run.path)
             found["test"]["step"] = of_step
             (job.path / "evaluation.json").write_text(json.dumps(found))
 

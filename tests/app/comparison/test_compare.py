@@ -1,14 +1,20 @@
+import io
 import json
+import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import dmb.app.comparison.running
-from commands import dmb_
+from commands import dmb_, flags
+from dmb.app.comparison import compare
 
-SET = ["--set", "width=16", "blocks=1", "evaluate_every=5", "evaluate_sequences=32", "chains=4", "chain_steps=2"]
+SETTINGS = {"width": 16, "blocks": 1, "evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_steps": 2}
+SET = flags(**SETTINGS)
 SMALL = ["--seeds", 1, "--steps", 10, "--sequences", 32]
 
 
@@ -38,36 +44,37 @@ def instead(tmp_path, monkeypatch):
 
 def test_two_rows_through_real_processes(tmp_path, capsys, instead):
     """One row was trained and evaluated by hand, and is taken over; the other is new. Then nothing is left to do."""
-    settings = [
-        *SET,
-        "score_steps=10",
-        "cycles=1",
-        "matrix_steps=0",
-        "mask=true",
-        "init=gather",
-        "floor=0",
-        "head=mean",
-    ]
+    row = {
+        "score_steps": 10,
+        "cycles": 1,
+        "matrix_steps": 0,
+        "mask": True,
+        "init": "gather",
+        "floor": 0.0,
+        "head": "mean",
+    }
+    settings = flags(**SETTINGS | row, patience=0)
     assert dmb_("train", "digits", "--out", "out/mdlm/seed-0", *settings) == 0
     assert dmb_("evaluate", "out/mdlm/seed-0", "--sequences", 32) == 0
     by_hand = contents(tmp_path / "out/mdlm/seed-0")
     capsys.readouterr()
     command = ("compare", "digits", "--out", "out", "--rows", "mdlm", "sedd-uniform", *SMALL, *SET)
     assert dmb_(*command) == 0
+    assert json.loads((tmp_path / "out/sedd-uniform/seed-0.json").read_text())["head"] == "score"
 
     first, out = capsys.readouterr(), tmp_path / "out"
     assert contents(out / "mdlm/seed-0") == by_hand
     assert {file.name for file in out.iterdir()} == {
-        "comparison.json", "results.json", "table.md", "curves.png", "mdlm", "sedd-uniform"
+        "results.json", "table.md", "curves.png", "mdlm", "sedd-uniform"
     }  # fmt: skip
     results = json.loads((out / "results.json").read_text())["rows"]
     assert {row["name"] for row in results} == {"mdlm", "sedd-uniform"}
     for row in results:
         [result] = row["runs"]
         stored = json.loads((out / row["name"] / "seed-0/evaluation.json").read_text())["test"]
-        assert (result["bits"], stored["sequences"]) == (stored["bits"], 32)
+        assert (result["test"], stored["sequences"]) == (stored, 32)
         last = json.loads((out / row["name"] / "seed-0/metrics.jsonl").read_text().splitlines()[-1])
-        assert 60 * result["cpu_minutes"] == pytest.approx(last["cpu_seconds"])
+        assert 60 * row["cpu_minutes"] == pytest.approx(last["cpu_seconds"])
         assert result["curve"][-1]["cpu_seconds"] == last["cpu_seconds"] > 0
         assert f"| {row['name']} | {row['title']} | {stored['bits']:.4f} ± {stored['stderr']:.4f} |" in first.out
     assert (out / "table.md").read_text().startswith(first.out)
@@ -98,16 +105,17 @@ def test_stopped_it_says_how_to_go_on(tmp_path, capsys, instead, interrupted):
     interrupted(signal.SIGTERM, [tmp_path / "ready"])
     assert dmb_("compare", "digits", "--out", "out", "--rows", "mdlm", *SMALL, *SET) == 143
     said = capsys.readouterr()
-    assert "go on with: dmb compare digits --out out --rows mdlm --seeds 1 --steps 10 --sequences 32 --set width=16" in said.err  # fmt: skip
+    words = "dmb compare digits --recipe digits --out out --rows mdlm --seeds 1 --steps 10 --sequences 32 --samples 1"
+    assert f"go on with: {words} --blocks 1 --width 16" in said.err
     assert "failed" not in said.err + (tmp_path / "out/table.md").read_text()
 
 
 def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(dmb.app.comparison.running.subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr(dmb.app.comparison.running, "Popen", lambda *_, **__: pytest.fail("started"))
     assert dmb_("compare", "digits", "--steps", 10, "--list") == 0
     lines = capsys.readouterr().out.splitlines()
     mdlm = lines.index("mdlm: mask, mean head (MDLM, MD4)")
-    assert "score_steps=10" in lines[mdlm + 1]
+    assert "--score-steps 10" in lines[mdlm + 1]
     assert any(line.startswith("mean-natural: ") for line in lines)
     assert not list(tmp_path.iterdir())
 
@@ -115,17 +123,17 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("compare letters", "no recipe called 'letters'"),
+        ("compare letters", "no data set or file called 'letters'"),
         ("compare digits --rows mdlm magic", "no row called 'magic': there are sedd-uniform, sedd-absorb, "),
-        ("compare digits --set floor=0.1", "process.floor cannot be shared: the row sedd-absorb has a value of its own"),
-        ("compare digits --rows mdlm --set training.cycles=1", "training.cycles cannot be shared: the row mdlm has"),
-        ("compare digits --set seed=3", "seed cannot be shared: --seeds says how many"),
-        ("compare digits --set minutes=3", "minutes must be off in a comparison"),
+        ("compare digits --floor 0.1", "process.floor cannot be set: the row sedd-absorb has a value of its own"),
+        ("compare digits --rows mdlm --cycles 3", "training.cycles cannot be set: the row mdlm has"),
+        ("compare digits --seed 3", "seed cannot be set in a comparison: --seeds says how many"),
+        ("compare digits --minutes 3", "minutes must be off in a comparison"),
         ("compare digits --steps 7 --rows mdlm mean-natural", "--steps must be a multiple of 2 for the row mean-natural, got 7"),
         ("compare digits --seeds 0", "--seeds must be at least 1, got 0"),
         ("compare digits --workers 0", "--workers must be at least 1, got 0"),
-        ("compare digits --set tempo=3", "no setting called 'tempo'"),
-        ("compare digits --data nowhere.npy", "no data set or file called 'nowhere.npy'"),
+        ("compare digits --tempo 3", "unrecognized options: --tempo, 3"),
+        ("compare nowhere.npy", "no data set or file called 'nowhere.npy'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(tmp_path, capsys, arguments, message):
@@ -134,3 +142,31 @@ def test_mistakes_are_one_line(tmp_path, capsys, arguments, message):
     assert said.err.startswith(f"dmb: {message}")
     assert len(said.err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_terminal_shows_how_far_the_runs_have_come(tmp_path, planned, made_up, monkeypatch):
+    """Half of one run of two is there; the others fail at once, and are said to."""
+    plan = planned(seeds=1)
+    made_up(plan.jobs()[0], validation=(3.25,), evaluated=0)
+    monkeypatch.setattr(sys, "executable", "false")
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    assert compare(plan, workers=2, console=console) == 1
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", console.file.getvalue())  # without colours and moves of the cursor
+    assert "mdlm seed 0 step 5, mean-natural seed 0 step 0" in shown
+    assert "25%" in shown
+    assert "mdlm seed 0: failed: exit code 1" in shown
+    assert "(2 of 2 runs)" in shown
+
+
+def test_a_run_that_was_cut_short_goes_on(tmp_path, planned, made_up, instead):
+    """What it is called with: `--resume`, and no new recipe."""
+    plan = planned("mdlm", seeds=1)
+    made_up(plan.jobs()[0], validation=(3.25,), evaluated=0)
+    instead(f'echo "$@" >> {tmp_path}/said')
+    assert compare(plan, workers=1, console=Console(file=io.StringIO())) == 1
+    assert (tmp_path / "said").read_text() == f"-m dmb train digits --out {plan.jobs()[0].path} --resume\n"
+
+
+def test_nothing_draws_before_there_is_something_to_draw():
+    code = "import sys, dmb.app.comparison; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

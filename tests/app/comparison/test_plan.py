@@ -1,14 +1,20 @@
 import json
+import sys
 
 import pytest
 
 from dmb.app import recipes
-from dmb.app.recipes import settings_of
+from dmb.files import to_json
 
 
-def doing(job):
-    """The commands that are left, by name."""
-    return [command[3] for command in job.commands()]
+def written(plan):
+    """Leave the plan in its folder, as a comparison does before the first run."""
+    plan.out.mkdir(exist_ok=True)
+    (plan.out / "results.json").write_text(to_json({"comparison": plan.to_json()}))
+
+
+def options(command):
+    return dict(zip(command[::2], command[1::2], strict=True))
 
 
 def test_the_first_seed_of_every_row_comes_first(planned):
@@ -19,43 +25,54 @@ def test_the_first_seed_of_every_row_comes_first(planned):
 
 def test_every_row_takes_the_same_steps_and_has_its_own_settings(planned):
     for job in planned("sedd-uniform", "mdlm", "mean-natural").jobs():
-        assert job.steps == 10
-        settings = settings_of(job.recipe)
-        assert settings["training.seed"] == job.seed
-        assert settings["network.width"] == 16
-        assert settings["process.mask"] == (job.row.name == "mdlm")
-        assert settings["process.process"] == ("uniform" if job.row.name == "sedd-uniform" else "bridge")
+        assert job.recipe.training.total_steps == 10
+        assert job.recipe.training.seed == job.seed
+        assert job.recipe.network.width == 16
+        assert job.recipe.process.mask == (job.row.name == "mdlm")
+        assert job.recipe.process.process == ("uniform" if job.row.name == "sedd-uniform" else "bridge")
 
 
-def test_what_train_is_called_with_makes_the_recipe_that_is_wanted(planned):
+def test_the_file_that_train_is_given_holds_the_recipe_that_is_wanted(planned):
     for job in planned().jobs():
-        train = job.commands()[0]
-        assert recipes.override(recipes.digits(), train[train.index("--set") + 1 :]) == job.recipe
+        job.write_recipe()
+        python, module, dmb, train, *words = job.command("train")
+        assert (python, module, dmb, train) == (sys.executable, "-m", "dmb", "train")
+        file = str(job.path.parent / f"seed-{job.seed}.json")
+        assert recipes.recipe(file) == job.recipe
+        assert options(words) == {"--recipe": file, "--out": str(job.path)}
+
+
+def test_what_evaluate_is_given(planned):
+    *_, evaluate, run, sequences, thirty_two, samples, four, seed, zero = (
+        planned(samples=4).jobs()[0].command("evaluate")
+    )
+    assert (evaluate, sequences, thirty_two, samples, four, seed, zero) == ("evaluate", "--sequences", "32", "--samples", "4", "--seed", "0")  # fmt: skip
+    assert run.endswith("mdlm/seed-0")
 
 
 def test_steps_and_sequences_are_those_of_recipe_and_data_unless_given(planned):
     whole = planned(steps=None, sequences=None)
-    assert whole.steps == recipes.digits().training.total_steps
+    assert whole.steps == recipes.recipe("digits").training.total_steps
     assert whole.jobs()[0].sequences == len(whole.data.test) == planned(sequences=10**6).jobs()[0].sequences
 
 
 @pytest.mark.parametrize(
     ("figures", "left"),
     [
-        ({"validation": (3.0,), "evaluated": 0}, ["train", "evaluate"]),  # cut short
-        ({"validation": (3.0,)}, ["train", "evaluate"]),  # looked at on its way
-        ({"evaluated": 0}, ["evaluate"]),
-        ({"evaluated": 20}, ["evaluate"]),
-        ({"of_step": 5}, ["evaluate"]),  # of an earlier model
-        ({}, []),
-        ({"validation": (2.5, 3.0)}, []),  # the best model need not be the last
+        ({"validation": (3.0,), "evaluated": 0}, "resume"),  # cut short
+        ({"validation": (3.0,)}, "resume"),  # looked at on its way
+        ({"evaluated": 0}, "evaluate"),
+        ({"evaluated": 20}, "evaluate"),
+        ({"of_step": 5}, "evaluate"),  # of an earlier model
+        ({}, None),
+        ({"validation": (2.5, 3.0)}, None),  # the best model need not be the last
     ],
 )
 def test_only_what_is_missing_is_done(planned, made_up, figures, left):
     job = planned().jobs()[0]
-    assert doing(job) == ["train", "evaluate"]
+    assert job.task() == "train"
     made_up(job, **figures)
-    assert doing(job) == left
+    assert job.task() == left
 
 
 def test_a_last_line_cut_short_by_a_kill_does_not_count(planned, made_up):
@@ -63,15 +80,15 @@ def test_a_last_line_cut_short_by_a_kill_does_not_count(planned, made_up):
     made_up(job)
     metrics = job.path / "metrics.jsonl"
     metrics.write_text(metrics.read_text()[:-9])
-    assert doing(job) == ["train", "evaluate"]
-    assert job.progress() == (5, 3.0)
+    assert job.task() == "resume"
+    assert job.step() == 5
 
 
 def test_another_run_in_the_folder_is_refused_by_the_name_of_the_setting(planned, made_up):
     job = planned().jobs()[0]
     made_up(job)
     job.refuse_another()
-    other = planned(shared=("width=16", "blocks=2", *planned().shared[2:])).jobs()[0]
+    other = planned(network={"blocks": 2}).jobs()[0]
     with pytest.raises(ValueError, match=r"mdlm/seed-0 is another run, with network.blocks=1, not 2: choose another"):
         other.refuse_another()
 
@@ -83,7 +100,7 @@ def test_a_run_from_before_a_setting_existed_has_its_default(planned, made_up):
     del config["recipe"]["training"]["infill"]
     (job.path / "run.json").write_text(json.dumps(config))
     job.refuse_another()
-    assert doing(job) == []
+    assert job.task() is None
 
 
 def test_a_folder_of_something_else_is_refused(planned):
@@ -96,10 +113,9 @@ def test_a_folder_of_something_else_is_refused(planned):
 
 def test_a_folder_takes_more_rows_and_seeds(planned):
     first = planned("mdlm", seeds=3)
-    first.out.mkdir()
-    first.write()
+    written(first)
     both = planned("mean-natural", seeds=1).with_earlier()
-    both.write()
+    written(both)
     again = planned("mean-natural", "mdlm", seeds=2).with_earlier()
     for plan in (both, again):
         assert {(job.row.name, job.seed) for job in plan.jobs()} == {
@@ -111,40 +127,62 @@ def test_a_folder_takes_more_rows_and_seeds(planned):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shared": ("width=32", "blocks=1")}, "network.width=16, not 32"),
-        ({"steps": 20}, "steps=10, not 20"),
+        ({"network": {"width": 32}}, "is another comparison, with network.width=16, not 32: choose another --out"),
+        ({"steps": 20}, "training.score_steps=5, not 10"),
     ],
 )
 def test_a_folder_of_another_comparison_is_refused(planned, options, message):
     first = planned("mdlm")
-    first.out.mkdir()
-    first.write()
+    written(first)
     with pytest.raises(ValueError, match=message):
         planned("mean-natural", **options).with_earlier()
 
 
-def test_the_command_line_is_whole(planned):
-    plan = planned("mdlm")
-    assert plan.command() == (
-        f"dmb compare digits --out {plan.out} --rows mdlm --seeds 2 --steps 10 --sequences 32 "
-        f"--set {' '.join(plan.shared)}"
-    )
+def test_settings_that_every_row_has_its_own_value_of_may_differ(planned):
+    """All rows set the number of cycles and the head."""
+    first = planned("mdlm", training={"cycles": 5})
+    written(first)
+    assert planned("mdlm", training={"cycles": 7}).with_earlier().seeds == 2
+
+
+def test_all_commands_that_made_the_table_are_kept_once(planned):
+    for command in ("first", "second", "first"):
+        plan = planned(command=command).with_earlier()
+        written(plan)
+    assert plan.commands == ("first", "second")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"comparison": {"rows": ["magic"]}}'])
+def test_a_folder_with_other_results_is_refused(planned, content):
+    plan = planned()
+    plan.out.mkdir()
+    (plan.out / "results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"results.json .*choose another --out"):
+        plan.with_earlier()
 
 
 def test_a_run_that_was_evaluated_with_fewer_draws_is_evaluated_again(planned, made_up):
     job = planned("mdlm").jobs()[0]
     made_up(job)
-    assert doing(job) == []
-    [again] = planned("mdlm", samples=4).jobs()[0].commands()
-    assert again[-4:] == ["--samples", "4", "--seed", "0"]
+    assert job.task() is None
+    assert planned("mdlm", samples=4).jobs()[0].task() == "evaluate"
 
 
 def test_a_run_that_was_evaluated_with_other_noise_is_evaluated_again(planned, made_up):
     job = planned("mdlm").jobs()[0]
     made_up(job, seed=7)
-    assert doing(job) == ["evaluate"]
+    assert job.task() == "evaluate"
 
 
 def test_what_cannot_be_built_is_refused_before_anything_runs(planned):
     with pytest.raises(ValueError, match="width"):
-        planned("mdlm", shared=("network=transformer", "width=15"))
+        planned("mdlm", network={"network": "transformer", "width": 15})
+
+
+def test_a_setting_that_a_row_changes_cannot_be_given_and_others_can(planned):
+    planned("mdlm", fixed={"training.learning_rate", "process.order"})
+    planned("mdlm", fixed={"head"})  # the row has the same
+    with pytest.raises(
+        ValueError, match=r"process.order cannot be set: the row mean-descending has a value of its own"
+    ):
+        planned("mdlm", "mean-descending", fixed={"training.learning_rate", "process.order"})

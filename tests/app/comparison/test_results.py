@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dmb.app.comparison.results import Validation, results
-from dmb.app.comparison.table import page, table
+from dmb.app.comparison.results import page, results, table
+from dmb.app.records import bits_after
 from dmb.files import to_json
 
 
@@ -24,7 +24,7 @@ def found(planned, made_up):
 
 
 def test_rows_come_best_first_and_those_without_runs_last(found):
-    assert [row.row.name for row in found.rows] == ["mean-natural", "mdlm", "sedd-uniform"]
+    assert [row.name for row in found.rows] == ["mean-natural", "mdlm", "sedd-uniform"]
     assert [len(row.runs) for row in found.rows] == [1, 2, 0]
 
 
@@ -33,23 +33,23 @@ def test_means_errors_and_spread_over_seeds(found):
     assert mdlm.bits == pytest.approx(2.1)
     assert mdlm.stderr == pytest.approx(0.035)  # the mean of 0.03 and 0.04
     assert mdlm.deviation == pytest.approx(0.2 / math.sqrt(2))
-    assert found.relative(mdlm) == pytest.approx(40.0)
-    assert mdlm.mean("tokens_per_second") == pytest.approx(150.0)  # of the medians 200 and 100
-    assert mdlm.mean("minutes") == pytest.approx(4.0)
-    assert mdlm.mean("cpu_minutes") == pytest.approx(5.5)
+    assert mdlm.relative == pytest.approx(40.0)
+    assert mdlm.prior_bits == pytest.approx(0.002)
+    assert mdlm.validation_at_end == pytest.approx(2.25)  # of 2.3 and 2.2
+    assert mdlm.cpu_minutes == pytest.approx(5.5)
     assert math.isnan(found.rows[0].deviation)  # of one seed
-    assert found.relative(found.rows[0]) == 0
+    assert found.rows[0].relative == 0
 
 
 def test_the_figures_of_a_run(found, planned):
     first, second = found.rows[1].runs
-    assert (first.seed, first.bits, first.stderr, first.prior_bits) == (0, 2.0, 0.03, 0.002)
-    assert first.score_bits == pytest.approx(1.998)
-    assert (first.validation_bits, first.step) == (2.1, 5)
-    assert (second.validation_bits, second.step) == (2.2, 10)
-    assert first.tokens == 10 * 128 * 64
-    assert (first.minutes, first.cpu_minutes) == (3.0, 5.0)
-    assert first.curve == (Validation(5 * 128 * 64, 60.0, 2.1), Validation(10 * 128 * 64, 300.0, 2.3))
+    assert (first.seed, first.test.bits, first.test.stderr, first.test.prior_bits) == (0, 2.0, 0.03, 0.002)
+    assert first.test.score_bits == pytest.approx(1.998)
+    assert [record.improved for record in first.curve] == [True, False]
+    assert (first.test.step, second.test.step) == (5, 10)
+    assert (first.last.tokens, first.last.seconds, first.last.cpu_seconds) == (10 * 128 * 64, 180.0, 300.0)
+    points = [(record.tokens, record.cpu_seconds, record.bits) for record in first.curve]
+    assert points == [(5 * 128 * 64, 60.0, 2.1), (10 * 128 * 64, 300.0, 2.3)]
     network = planned("mdlm").jobs()[0].recipe.build(found.plan.data).network
     assert first.parameters == sum(parameter.numel() for parameter in network.parameters())
 
@@ -57,12 +57,12 @@ def test_the_figures_of_a_run(found, planned):
 def test_the_json_holds_it_all(found):
     written = json.loads(to_json(found.to_json()))
     best, mdlm, none = written["rows"]
-    assert (mdlm["name"], mdlm["bits"], mdlm["runs"][1]["stderr"]) == ("mdlm", pytest.approx(2.1), 0.04)
+    assert (mdlm["name"], mdlm["bits"], mdlm["runs"][1]["test"]["stderr"]) == ("mdlm", pytest.approx(2.1), 0.04)
     assert best["failures"] == {"1": "exit code 1: no `luck`"}
-    assert (mdlm["minutes"], mdlm["cpu_minutes"], written["least_cpu_minutes"]) == (4.0, 5.5, 3.0)
+    assert (mdlm["cpu_minutes"], written["least_cpu_minutes"]) == (5.5, 3.0)
     assert mdlm["validation_bits_at_equal_cpu_time"] == pytest.approx(2.3)
-    assert mdlm["runs"][1]["curve"][1] == {"tokens": 10 * 128 * 64, "cpu_seconds": 360.0, "bits": 2.2}
-    assert mdlm["runs"][0]["tokens_per_second"] == 200.0
+    point = {"tokens": 10 * 128 * 64, "cpu_seconds": 360.0, "bits": 2.2}
+    assert point.items() <= mdlm["runs"][1]["curve"][1].items()
     assert none["bits"] is none["validation_bits_at_equal_cpu_time"] is None
     assert none["runs"] == []
     assert written["comparison"]["steps"] == 10
@@ -93,27 +93,27 @@ def test_below_the_table_is_what_was_run_and_how(found):
                  "after 3.0 CPU minutes", "still had a higher learning rate"):  # fmt: skip
         assert said in text
     [command] = re.findall(r"```sh\n(.*)\n```", text)
-    assert command == found.plan.command()
+    assert command == "dmb compare digits"
 
 
 def test_a_bound_that_is_not_finite_comes_last(planned, made_up):
     plan = planned("mdlm", "mean-natural", seeds=2)
     for job in plan.jobs():
-        made_up(job, **({"bits": math.nan, "stderr": math.nan} if job.name == "mdlm seed 1" else {}))
+        made_up(job, **({"bits": math.nan, "stderr": math.nan} if str(job) == "mdlm seed 1" else {}))
     rows = results(plan, {}).rows
-    assert [row.row.name for row in rows] == ["mean-natural", "mdlm"]
+    assert [row.name for row in rows] == ["mean-natural", "mdlm"]
     assert "| – ± – |" in table(results(plan, {}))
 
 
 @pytest.fixture
 def run_of(planned, made_up):
-    """The result of one run of mdlm with figures of one's choice."""
+    """The records of one run of mdlm with figures of one's choice."""
 
     def make(**figures):
         plan = planned("mdlm", seeds=1, steps=5 * len(figures["validation"]))
         made_up(plan.jobs()[0], **figures)
         [[run]] = [row.runs for row in results(plan, {}).rows]
-        return run
+        return run.curve
 
     return make
 
@@ -133,13 +133,13 @@ def run_of(planned, made_up):
     ],
 )
 def test_the_best_bound_so_far_is_linear_in_time_between_evaluations(run_of, minutes, bits):
-    run = run_of(validation=(3.0, 2.0, 2.4, 1.6), cpu_minutes=(2.0, 6.0, 10.0, 22.0))
-    assert run.validation_bits_after(minutes) == pytest.approx(bits, nan_ok=True)
+    curve = run_of(validation=(3.0, 2.0, 2.4, 1.6), cpu_minutes=(2.0, 6.0, 10.0, 22.0))
+    assert bits_after(curve, 60 * minutes) == pytest.approx(bits, nan_ok=True)
 
 
 def test_an_evaluation_that_is_not_finite_is_passed_over(run_of):
-    run = run_of(validation=(3.0, math.nan, 2.0), cpu_minutes=(1.0, 2.0, 5.0))
-    assert run.validation_bits_after(2.0) == pytest.approx(2.75)
+    curve = run_of(validation=(3.0, math.nan, 2.0), cpu_minutes=(1.0, 2.0, 5.0))
+    assert bits_after(curve, 120.0) == pytest.approx(2.75)
 
 
 def test_equal_time_is_the_least_of_the_means_and_not_of_the_runs(planned, made_up):
@@ -148,13 +148,13 @@ def test_equal_time_is_the_least_of_the_means_and_not_of_the_runs(planned, made_
     times = {"mdlm seed 0": (2.0, 4.0), "mdlm seed 1": (4.0, 8.0), "mean-natural seed 0": (1.0, 5.0), "mean-natural seed 1": (2.0, 5.0)}  # fmt: skip
     bounds = {"mdlm seed 0": (3.0, 2.0), "mdlm seed 1": (2.8, 1.6)}
     for job in plan.jobs():
-        made_up(job, cpu_minutes=times[job.name], validation=bounds.get(job.name, (3.0, 2.5)))
+        made_up(job, cpu_minutes=times[str(job)], validation=bounds.get(str(job), (3.0, 2.5)))
     found = results(plan, {})
-    rows = {row.row.name: row for row in found.rows}
+    rows = {row.name: row for row in found.rows}
     assert found.least_cpu_minutes == pytest.approx(5.0)
     # seed 0 had ended at 2.0; seed 1 was a quarter of the way from 2.8 to 1.6, at 2.5
-    assert found.validation_bits_at_equal_cpu_time(rows["mdlm"]) == pytest.approx(2.25)
-    assert found.validation_bits_at_equal_cpu_time(rows["mean-natural"]) == pytest.approx(2.5)
+    assert rows["mdlm"].validation_bits_at_equal_cpu_time == pytest.approx(2.25)
+    assert rows["mean-natural"].validation_bits_at_equal_cpu_time == pytest.approx(2.5)
 
 
 def test_a_row_not_evaluated_by_the_equal_time_has_no_figure(planned, made_up):
@@ -171,7 +171,7 @@ def test_runs_without_processor_time_have_a_dash_and_set_no_time_for_others(plan
         made_up(job, cpu_minutes=times, bits=times[0] or 5.0)
     found = results(plan, {})
     assert found.least_cpu_minutes == 3.0
-    assert math.isnan(found.rows[1].runs[0].cpu_minutes)
+    assert math.isnan(found.rows[1].runs[0].last.cpu_seconds)
     lines = table(found).splitlines()
     assert lines[2].endswith("| 3.0 | 2.5000 |")
     assert lines[3].endswith("| – | – |")
@@ -185,7 +185,7 @@ def test_without_any_processor_time_the_page_says_so(planned, made_up):
 
 
 def test_the_cosine_is_mentioned_only_if_there_is_one(planned, made_up):
-    plan = planned("mdlm", seeds=1, shared=(*planned().shared, "decay=constant"))
+    plan = planned("mdlm", seeds=1, training={"decay": "constant"})
     made_up(plan.jobs()[0])
     text = page(results(plan, {}))
     assert "after 2.0 CPU minutes" in text

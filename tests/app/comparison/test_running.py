@@ -1,38 +1,41 @@
 import os
 import signal
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import pytest
 
-from dmb.app.comparison.jobs import Job
+from dmb.app.comparison.plan import Job
 from dmb.app.comparison.running import cores, run
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Script(Job):
-    """A job whose commands are Python of one's choice; done once it has left a file called `done`."""
+    """A job whose tasks are Python of one's choice, each done once it has left a file with its number."""
 
     code: tuple[str, ...]
 
-    def commands(self):
-        return (
-            []
-            if (self.path / "done").exists()
-            else [[sys.executable, "-c", part, str(self.path)] for part in self.code]
-        )
+    def task(self):
+        left = [number for number in range(len(self.code)) if not (self.path / str(number)).exists()]
+        return left[0] if left else None
+
+    def command(self, task):
+        return [
+            sys.executable,
+            "-c",
+            BEGIN + self.code[task].replace("DONE", f"(path / '{task}').touch()"),
+            str(self.path),
+        ]
 
 
 BEGIN = "import os, pathlib, signal, sys, time\npath = pathlib.Path(sys.argv[1]); path.mkdir(exist_ok=True)\n"
-DONE = BEGIN + "(path / 'done').touch()"
 
 
 @pytest.fixture
 def scripts(planned):
     def make(*codes):
         jobs = planned(seeds=len(codes)).jobs()[::2]
-        values = [{field.name: getattr(job, field.name) for field in fields(job)} for job in jobs]
-        return [Script(**value, code=code) for value, code in zip(values, codes, strict=True)]
+        return [Script(**vars(job), code=code) for job, code in zip(jobs, codes, strict=True)]
 
     return make
 
@@ -45,18 +48,18 @@ def outcome(jobs, **options):
 
 
 def test_commands_of_a_job_follow_each_other_and_write_to_its_log(scripts):
-    jobs = scripts(("print('first')", DONE + "; print('second')"))
+    jobs = scripts(("print('first'); DONE", "print('second'); DONE"))
     assert outcome(jobs) == (0, {0: None})
-    lines = jobs[0].log.read_text().splitlines()
+    lines = (jobs[0].path.parent / "seed-0.log").read_text().splitlines()
     assert [line for line in lines if line in ("first", "second")] == ["first", "second"]
 
 
 def test_a_job_that_fails_says_why_and_stops_no_other(scripts):
-    jobs = scripts(("print('fine')\nimport sys; sys.exit('out of luck')", DONE), (DONE,), ("pass",))
+    jobs = scripts(("print('fine')\nsys.exit('out of luck')", "DONE"), ("DONE",), ("pass",))
     number, ended = outcome(jobs)
     assert number == 0
     assert ended[0] == "exit code 1: out of luck"
-    assert not (jobs[0].path / "done").exists()
+    assert not (jobs[0].path / "1").exists()
     assert ended[1] is None
     assert ended[2].startswith("exit code 0")  # it said that all is well, and left nothing
 
@@ -66,7 +69,7 @@ def test_no_more_than_so_many_run_side_by_side_and_cores_are_shared_among_them(s
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if threads is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    code = (BEGIN + "(path / 'threads').write_text(os.environ['OMP_NUM_THREADS']); time.sleep(0.5)", DONE)
+    code = ("(path / 'threads').write_text(os.environ['OMP_NUM_THREADS']); time.sleep(0.5); DONE", "DONE")
     together = []
     jobs = scripts(code, code, code)
     assert outcome(jobs, workers=2, watch=lambda running: together.append(len(running)))[1] == dict.fromkeys(range(3))
@@ -76,22 +79,22 @@ def test_no_more_than_so_many_run_side_by_side_and_cores_are_shared_among_them(s
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_what_runs_save_itself_and_starts_nothing_more(scripts, interrupted, number):
-    saves = BEGIN + (
+    saves = (
         "def save(*_): (path / 'saved').touch(); time.sleep(0.3); (path / 'left').touch(); sys.exit(143)\n"
         "signal.signal(signal.SIGTERM, save); (path / 'ready').touch(); time.sleep(60)"
     )
-    jobs = scripts((saves, DONE), (saves, DONE), (DONE,))
+    jobs = scripts((saves, "DONE"), (saves, "DONE"), ("DONE",))
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     interrupted(number, [job.path / "ready" for job in jobs[:2]])
     assert outcome(jobs, workers=2) == (number, {})
-    assert all((job.path / "left").exists() and not (job.path / "done").exists() for job in jobs[:2])
+    assert all((job.path / "left").exists() and job.task() == 0 for job in jobs[:2])
     assert not jobs[2].path.exists()
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_an_error_of_ours_leaves_no_process_behind(scripts):
-    jobs = scripts((BEGIN + "(path / 'pid').write_text(str(os.getpid())); time.sleep(60)",))
+    jobs = scripts(("(path / 'pid').write_text(str(os.getpid())); time.sleep(60)",))
 
     def watch(running):
         if (jobs[0].path / "pid").exists() and (jobs[0].path / "pid").read_text():

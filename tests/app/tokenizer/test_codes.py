@@ -10,13 +10,13 @@ from PIL import Image
 from dmb import grouping
 from dmb.app import recipes
 from dmb.app.loading import load
-from dmb.app.recipes import override
-from dmb.app.reports import pictures
+from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
 from dmb.app.tokenizer import VQVAE, Codes, TokenizerSettings
 from dmb.app.tokenizer.codes import images_of, paired, write_codes, write_sheet
 from dmb.configurable import Configurable
 from dmb.data import DataSet, Grid, ImageCodec, Picture, Rows
+from dmb.processes import BridgeProcess
 
 IMAGES = np.random.default_rng(0).integers(256, size=(30, 8, 8, 3), dtype=np.uint8)
 
@@ -296,7 +296,7 @@ def test_codes_that_cannot_be_are_errors(options, message):
 
 def test_the_run_of_a_bridge_makes_images_without_that_of_the_vqvae(in_colour, tmp_path):
     data = load(in_colour)
-    recipe = override(recipes.cifar10(), [f"source={in_colour}", "width=16", "blocks=1"])
+    recipe = recipes.recipe("codes").changed(source=str(in_colour), width=16, blocks=1)
     Run.create(tmp_path / "run", recipe, data)
     wanted, sheet = data.codec.images(TOKENS), (in_colour / "sheet.png").read_bytes()
     about = json.loads((in_colour / "tokenizer.json").read_text())
@@ -348,15 +348,16 @@ def test_masked_codes_are_painted_as_orange_squares(run, vqvae, channels):
     codec = fresh(run)
     tokens = TOKENS.clone()
     tokens[1, [0, 6]] = 16  # the mask, one more than there are codes
-    painted = pictures.painted(codec, tokens.numpy()[None])
-    assert painted.shape == (1, 5, 8, 8, 3)
-    wanted = np.broadcast_to(vqvae.decode(torch.where(tokens == 16, 0, tokens)).numpy() / 255, (5, 8, 8, 3)).copy()
-    orange = np.array([0xD9, 0x66, 0x2B]) / 255
-    wanted[1, 0:2, 0:2] = wanted[1, 2:4, 4:6] = orange
-    np.testing.assert_allclose(painted[0], wanted)
-    assert pictures.is_image(codec)
+    process = BridgeProcess.from_marginals(torch.full((16, 16), 1 / 16), mask=True, floor=0.0)
+    painted = Symbols(codec, process).painted(tokens)
+    squares = np.zeros((8, 8), dtype=bool)
+    squares[0:2, 0:2] = squares[2:4, 4:6] = True
+    assert (painted[1, squares] == [0xD9, 0x66, 0x2B]).all()
+    assert (painted[1, ~squares] != [0xD9, 0x66, 0x2B]).any(-1).all()
+    others = [0, 2, 3, 4]
+    decoded = np.broadcast_to(vqvae.decode(tokens[others]).numpy(), (4, 8, 8, 3))
+    np.testing.assert_array_equal(painted[others], decoded)
 
 
-def test_positions_across_are_those_of_a_row(in_colour):
-    found = [pictures.across(codec) for codec in (fresh(in_colour), Picture([2, 5, 1]), Picture([2, 5, 3]))]
-    assert found == [4, 5, 15]
+def test_a_view_of_codes_says_how_they_lie_in_an_image(in_colour):
+    assert fresh(in_colour).view(TOKENS).grid == (4, 4)

@@ -51,6 +51,7 @@ class Compare:
 def main(arguments: list[str]) -> int:
     """Compare."""
     shared, arguments = first_look(_parsed, arguments)
+    shared = shared.changed(patience=0)  # all rows take the same steps
     flags, wanted = _parsed(shared, arguments)
 
     import torch  # slow to import, like the next
@@ -69,7 +70,9 @@ def main(arguments: list[str]) -> int:
             changes = wanted.differences(row.apply(wanted, plan.data, plan.steps))
             print(f"{row.name}: {row.title}\n    {' '.join(as_flags(changes))}")
         return 0
-    workers = flags.workers or (1 if torch.cuda.is_available() else comparison.cores())
+    workers = flags.workers
+    if workers is None:
+        workers = 1 if torch.cuda.is_available() else comparison.cores()
     return comparison.compare(plan, workers=workers, console=notes)
 
 

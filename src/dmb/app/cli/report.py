@@ -13,7 +13,7 @@ from dmb.app.runs import Run
 
 
 def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0, recipe: str | None = None) -> int:
-    """Write RUN/report.html: one self-contained page with the bound over time, what was learned, and samples.
+    """Write RUN/report.html: one self-contained page with results, curves, what was learned, and samples.
 
     Args:
         run: the run folder.

@@ -1,32 +1,89 @@
-"""What is to be compared: which rows, with how many seeds, and all that they share."""
+"""What is to be compared: which rows, with how many seeds, and the run of each in a folder of its own."""
 
 import json
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from dmb.app.comparison.jobs import Job
-from dmb.app.comparison.rows import Row, rows_for
+from dmb.app.comparison.rows import ROWS, Row
 from dmb.app.recipes import Recipe
+from dmb.app.records import best, read_bounds, read_metrics, validations
+from dmb.app.runs import Run
 from dmb.data import DataSet
-from dmb.version import __version__
+from dmb.files import to_json, written_whole
+from dmb.pretrained import WEIGHTS
 
 RESULTS = "results.json"
+Task = Literal["train", "resume", "evaluate"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class Job:
+    """The run of a row with a seed in the run folder `path`. What is left to do is read from there, whoever made it."""
+
+    row: Row
+    seed: int
+    recipe: Recipe
+    path: Path
+    sequences: int
+    samples: int
+
+    def __str__(self) -> str:
+        return f"{self.row.name} seed {self.seed}"
+
+    def refuse_another(self) -> None:
+        """Raise a ValueError if the folder holds anything else than this run."""
+        if (self.path / "run.json").exists():
+            self.recipe.refuse_another(Run.open(self.path).recipe, f"{self.path} is another run")
+        else:
+            Run.refuse_existing(self.path)
+
+    def write_recipe(self) -> None:
+        """Write the file that `dmb train` reads."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(Path(f"{self.path}.json")) as part:
+            part.write_text(to_json(self.recipe.to_json(), indent=2) + "\n", encoding="utf-8")
+
+    def command(self, task: Task) -> list[str]:
+        """The command line of a task."""
+        evaluation = ["--sequences", f"{self.sequences}", "--samples", f"{self.samples}", "--seed", "0"]
+        words = {
+            "train": ["train", "--recipe", f"{self.path}.json", "--out", f"{self.path}"],
+            "resume": ["resume", f"{self.path}"],
+            "evaluate": ["evaluate", f"{self.path}", *evaluation],
+        }
+        return [sys.executable, "-m", "dmb", *words[task]]
+
+    def task(self) -> Task | None:
+        """What to do next; None if the run is finished."""
+        if not (self.path / "run.json").is_file():
+            return "train"
+        records = read_metrics(self.path)
+        ends = [record.step for record in validations(records)[-1:]]  # training ends with an evaluation
+        if ends != [self.recipe.training.total_steps] or not (self.path / WEIGHTS).is_file():
+            return "resume"
+        saved, test = best(records), read_bounds(self.path).get("test")
+        wanted = (self.sequences, self.samples, 0, saved.step if saved else None)
+        return None if test and (test.sequences, test.samples, test.seed, test.step) == wanted else "evaluate"
+
+    def step(self) -> int:
+        """Steps of Score-learning so far."""
+        return max((record.step for record in read_metrics(self.path)), default=0)
+
+
+@dataclass(frozen=True)
 class Plan:
-    """A comparison in the folder `out`, as `plan` makes it: each row is run with the seeds 0 to `seeds - 1`.
+    """A comparison in the folder `out`: rows that share `recipe`, each with the seeds 0 to `seeds - 1`.
 
-    `recipe` is what all rows share, `commands` what the user typed: more than once if rows or seeds were added later.
-    Every run takes `steps` of Score-learning, and is evaluated on `sequences` of the test data, `samples` times each.
+    A run takes `steps` of Score-learning, and is evaluated on `sequences` of the test data, `samples` times each.
     """
 
-    out: Path
     recipe: Recipe
-    commands: tuple[str, ...]
     data: DataSet
+    out: Path
+    commands: tuple[str, ...]  # one, and those of earlier rows
     rows: tuple[Row, ...]
     seeds: int
     steps: int
@@ -35,19 +92,17 @@ class Plan:
 
     def jobs(self) -> list[Job]:
         """All runs: those of the first seed come first, so that there soon is something of every row."""
-        return [self.job(row, seed) for seed in range(self.seeds) for row in self.rows]
-
-    def job(self, row: Row, seed: int) -> Job:
-        """One run."""
-        recipe = row.apply(self.recipe, self.data, self.steps)
-        recipe = replace(recipe, training=replace(recipe.training, seed=seed))
-        return Job(row, seed, recipe, self.out / row.name / f"seed-{seed}", self.sequences, self.samples)
+        jobs = []
+        for seed, row in [(seed, row) for seed in range(self.seeds) for row in self.rows]:
+            recipe, path = row.apply(self.recipe, self.data, self.steps), self.out / row.name / f"seed-{seed}"
+            recipe = replace(recipe, training=replace(recipe.training, seed=seed))
+            jobs.append(Job(row, seed, recipe, path, self.sequences, self.samples))
+        return jobs
 
     def to_json(self) -> dict[str, Any]:
         """All but the data."""
         plain = {name: getattr(self, name) for name in ("commands", "seeds", "steps", "sequences", "samples")}
-        rows = [row.name for row in self.rows]
-        return {"version": __version__, "recipe": self.recipe.to_json(), "rows": rows, **plain}
+        return {"recipe": self.recipe.to_json(), "rows": [row.name for row in self.rows], **plain}
 
     def with_earlier(self) -> "Plan":
         """The plan with the rows and seeds that its folder has already; a ValueError if those share other settings."""
@@ -56,41 +111,26 @@ class Plan:
             return self
         try:
             found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
-            there = replace(self, recipe=Recipe.from_json(found["recipe"]), steps=found["steps"], seeds=found["seeds"])
-            rows, commands = _chosen(self.data, found["rows"]), tuple(found["commands"])
+            recipe, steps, seeds = Recipe.from_json(found["recipe"]), found["steps"], max(self.seeds, found["seeds"])
+            rows = tuple(dict.fromkeys(self.rows + _chosen(self.data, found["rows"])))
+            commands = tuple(dict.fromkeys((*found["commands"], *self.commands)))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file} is not one of this version: {error}; choose another --out") from error
-        rows = tuple(dict.fromkeys(self.rows + rows))
+            raise ValueError(f"{file} is of another version or other data: {error}; choose another --out") from error
         for row in rows:
-            self.job(row, 0).recipe.refuse_another(there.job(row, 0).recipe, f"{self.out} is another comparison")
-        commands = tuple(dict.fromkeys(commands + self.commands))
-        return replace(self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands)
+            there, wanted = row.apply(recipe, self.data, steps), row.apply(self.recipe, self.data, self.steps)
+            wanted.refuse_another(there, f"{self.out} is another comparison")
+        return replace(self, rows=rows, seeds=seeds, commands=commands)
 
 
 def plan(
-    recipe: Recipe,
-    *,
-    out: Path,
-    command: str,
-    rows: Collection[str] = (),
-    fixed: Collection[str] = (),
-    seeds: int = 3,
-    steps: int | None = None,
-    sequences: int | None = None,
-    samples: int = 1,
-) -> Plan:
-    """A plan whose rows can all be run, and share what they are to share.
+    recipe: Recipe, *, out: Path, command: str, rows: Collection[str] = (), fixed: Collection[str] = (), seeds: int = 3,
+    steps: int | None = None, sequences: int | None = None, samples: int = 1,
+) -> Plan:  # fmt: skip
+    """A plan whose rows can all be run. Default: rows that fit the data, steps of the recipe, all test sequences.
 
     Args:
-        recipe: what all rows share.
-        out: the folder of the comparison.
         command: what the user typed, to be printed below the table.
-        rows: their names. Default: all that make sense for the data.
         fixed: dotted names of settings that no row may change, such as `training.batch_size`.
-        seeds: runs of every row.
-        steps: of Score-learning in a run. Default: those of the recipe.
-        sequences: test sequences to evaluate. Default: all.
-        samples: network calls for each of them.
     """
     steps = recipe.training.total_steps if steps is None else steps
     for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
@@ -103,22 +143,19 @@ def plan(
             raise ValueError(f"{name} must be off in a comparison, whose runs all take the same steps; got {value}")
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
-    made = Plan(out=out, recipe=recipe, commands=(command,), data=data, rows=_chosen(data, rows), seeds=seeds,
-                steps=steps, sequences=sequences, samples=samples)  # fmt: skip
+    made = Plan(recipe, data, out, (command,), _chosen(data, rows), seeds, steps, sequences, samples)
     for row in made.rows:
-        whole = row.apply(recipe, data, steps)
-        for name in recipe.differences(whole).keys() & set(fixed):
+        own = row.apply(recipe, data, steps)
+        for name in recipe.differences(own).keys() & set(fixed):
             raise ValueError(f"{name} cannot be set: the row {row.name} has a value of its own for it")
-        if whole.training.total_steps != steps:
-            cycles = whole.training.cycles
-            raise ValueError(f"--steps must be a multiple of {cycles} for the row {row.name}, got {steps}")
-        whole.build(data)  # find what cannot be built now, and not in run after run
+        if own.training.total_steps != steps:
+            raise ValueError(f"--steps must be a multiple of {own.training.cycles} for the row {row.name}, got {steps}")
+        own.build(data)  # find what cannot be built now, and not in run after run
     return made
 
 
 def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:
-    known = {row.name: row for row in rows_for(data)}
-    for name in names:
-        if name not in known:
-            raise ValueError(f"no row called {name!r}: there are {', '.join(known)}")
+    known = {row.name: row for row in ROWS if row.fits(data)}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"no row called {unknown[0]!r}: there are {', '.join(known)}")
     return tuple(known[name] for name in dict.fromkeys(names or known))

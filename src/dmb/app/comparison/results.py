@@ -1,4 +1,4 @@
-"""What has come of a comparison: the results of every finished run, and their means over seeds."""
+"""What has come of a comparison: the results of every finished run, their means over seeds, and a table of those."""
 
 import math
 import statistics
@@ -7,9 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dmb.app.comparison.jobs import Job
-from dmb.app.comparison.plan import Plan
+from dmb.app.comparison.plan import Job, Plan
 from dmb.app.records import BoundResult, Record, bits_after, read_bounds, read_metrics, read_parameters, validations
+from dmb.version import __version__
+
+HEADER = ("row", "what", "test bits per token", "s.d. over seeds", "above the best", "prior part", "runs",
+          "CPU minutes per run", "validation bits at equal CPU time")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,76 +28,112 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RowResult:
-    """A row with the means over its finished runs; nan if there is none. Bits are bits per token."""
+    """Means over the finished runs of a row (nan if there is none): bits per token on test data, and CPU minutes.
+
+    `deviation` is the standard deviation of `bits` over seeds, `relative` per cent above the best row.
+    """
 
     name: str
     title: str
     bits: float
-    stderr: float
-    """A mean, too: all runs are evaluated on the same sequences."""
+    stderr: float  # not smaller with more seeds, for all see the same sequences
     deviation: float
-    """Standard deviation of `bits` over seeds; nan for one seed, or a bound that is not finite."""
     relative: float
-    """How many per cent more bits than the best row it needs."""
     prior_bits: float
-    minutes: float
     cpu_minutes: float
+    validation_at_end: float
     validation_bits_at_equal_cpu_time: float
-    """The best bound on validation data after `least_cpu_minutes`."""
     runs: tuple[RunResult, ...]
     failures: dict[int, str]
-    """By seed."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """All rows, best first; those without a finished run last."""
+    """All rows, best first, with what the marginals alone need on validation data, and the CPU time of the fastest."""
 
     plan: Plan
     unigram_bits: float
-    """What the training data's marginals alone need on validation data."""
     least_cpu_minutes: float
-    """Processor time per run of the row that used least; nan if unknown."""
     rows: tuple[RowResult, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Every figure."""
         figures = {"unigram_bits": self.unigram_bits, "least_cpu_minutes": self.least_cpu_minutes}
-        return {"comparison": self.plan.to_json(), **figures, "rows": [asdict(row) for row in self.rows]}
+        return {"version": __version__, "comparison": self.plan.to_json(), **figures, "rows": [*map(asdict, self.rows)]}
 
 
 def results(plan: Plan, failures: dict[Path, str]) -> Results:
     """What has come of `plan` so far; `failures` says why runs failed, by folder."""
-    jobs = plan.jobs()
+    jobs, rows = plan.jobs(), list[RowResult]()
     finished = {row: [_run(job) for job in jobs if job.row == row and job.task() is None] for row in plan.rows}
-    lowest = _least([_mean(runs, lambda run: run.test.bits) for runs in finished.values()])
-    least = _least([_mean(runs, lambda run: run.last.cpu_seconds) for runs in finished.values()])
-    rows = []
+    bits = {row: _mean(runs, lambda run: run.test.bits) for row, runs in finished.items()}
+    minutes = {row: _mean(runs, lambda run: run.last.cpu_seconds / 60) for row, runs in finished.items()}
+    lowest, least = (min(filter(math.isfinite, means.values()), default=math.nan) for means in (bits, minutes))
     for row, runs in finished.items():
-        bits = [run.test.bits for run in runs]
+        each = [run.test.bits for run in runs]
         rows.append(RowResult(
-            name=row.name, title=row.title, bits=_mean(runs, lambda run: run.test.bits),
-            stderr=_mean(runs, lambda run: run.test.stderr),
-            deviation=statistics.stdev(bits) if len(bits) > 1 and all(map(math.isfinite, bits)) else math.nan,
-            relative=100 * (_mean(runs, lambda run: run.test.bits) / lowest - 1),
-            prior_bits=_mean(runs, lambda run: run.test.prior_bits),
-            minutes=_mean(runs, lambda run: run.last.seconds / 60),
-            cpu_minutes=_mean(runs, lambda run: run.last.cpu_seconds / 60),
-            validation_bits_at_equal_cpu_time=_mean(runs, lambda run: bits_after(run.curve, least)), runs=tuple(runs),
+            name=row.name, title=row.title, bits=bits[row], stderr=_mean(runs, lambda run: run.test.stderr),
+            deviation=statistics.stdev(each) if len(each) > 1 and all(map(math.isfinite, each)) else math.nan,
+            relative=100 * (bits[row] / lowest - 1), prior_bits=_mean(runs, lambda run: run.test.prior_bits),
+            cpu_minutes=minutes[row], runs=tuple(runs), validation_at_end=_mean(runs, lambda run: run.curve[-1].bits),
+            validation_bits_at_equal_cpu_time=_mean(runs, lambda run: bits_after(run.curve, 60 * least)),
             failures={job.seed: failures[job.path] for job in jobs if job.row == row and job.path in failures},
         ))  # fmt: skip
     rows.sort(key=lambda row: (math.isnan(row.bits), row.bits))
-    return Results(plan, plan.data.unigram_bits(plan.data.validation), least / 60, tuple(rows))
+    return Results(plan, plan.data.unigram_bits(plan.data.validation), least, tuple(rows))
 
 
 def _mean(runs: list[RunResult], figure: Callable[[RunResult], float]) -> float:
     return statistics.fmean(map(figure, runs)) if runs else math.nan
 
 
-def _least(values: list[float]) -> float:
-    return min(filter(math.isfinite, values), default=math.nan)
-
-
 def _run(job: Job) -> RunResult:
     records, test = read_metrics(job.path), read_bounds(job.path)["test"]
     return RunResult(job.seed, read_parameters(job.path), test, records[-1], tuple(validations(records)))
+
+
+def table(results: Results) -> str:
+    """One line per row, best first; below it, what failed and why."""
+    lines, failed = [HEADER, ("---", "---", *["---:"] * (len(HEADER) - 2))], list[str]()
+    for row in results.rows:
+        bits = f"{_shown(row.bits, '.4f')} ± {_shown(row.stderr, '.4f')}"
+        lines.append((
+            row.name, row.title, bits if row.runs else "failed" if row.failures else "not yet",
+            _shown(row.deviation, ".4f"), _shown(row.relative, ".2f", " %"), _shown(row.prior_bits, ".5f"),
+            f"{len(row.runs)} of {results.plan.seeds}", _shown(row.cpu_minutes, ".1f"),
+            _shown(row.validation_bits_at_equal_cpu_time, ".4f"),
+        ))  # fmt: skip
+        for seed, reason in row.failures.items():
+            failed.append(f"- {row.name}, seed {seed}, failed: `{reason.replace('`', chr(39))}`")
+    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + (["", *failed] if failed else [])) + "\n"
+
+
+def page(results: Results) -> str:
+    """The table, what its figures mean, and the commands that make them."""
+    plan, data, minutes = results.plan, results.plan.data, results.least_cpu_minutes
+    tokens = plan.steps * plan.recipe.training.batch_size * data.num_positions
+    seeds = "the seed 0" if plan.seeds == 1 else f"the seeds 0 to {plan.seeds - 1}"
+    notes = (
+        f"{data.name}: {data.num_positions} positions, {data.num_states} states. Every run: {plan.steps:,} steps of "
+        f"Score-learning, {tokens:,} tokens; every row with {seeds}. Test bits: an upper bound on bits per token, of "
+        f"the weights that did best on validation data, on {plan.sequences:,} of {len(data.test):,} test sequences, "
+        f"with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean over seeds ± "
+        "the mean of the runs' standard errors over sequences, which are the same for all. "
+        f"Marginals alone: {data.unigram_bits(data.test):.4f} bits.\n\n"
+    )
+    if math.isnan(minutes):
+        notes += "CPU time: not recorded by any row so far."
+    else:
+        notes += (
+            "CPU minutes: processor time of training. Validation bits at equal CPU time: the best bound that a run had "
+            f"reached after {minutes:.1f} CPU minutes, the mean of the row that used least; linear in time between two "
+            "evaluations, mean over seeds. A dash: not evaluated by then, or times not recorded."
+        )
+        if plan.recipe.training.decay == "cosine":
+            notes += " Because of the cosine decay, slower rows still had a higher learning rate at that time."
+    made = [f"Made with dmb {__version__} by", "", "```sh", *plan.commands, "```", ""]
+    return "\n".join([table(results), notes, "", *made])
+
+
+def _shown(value: float, how: str, unit: str = "") -> str:
+    return f"{value:{how}}{unit}" if math.isfinite(value) else "–"

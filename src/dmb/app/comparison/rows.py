@@ -9,8 +9,7 @@ from dmb.app.recipes import Recipe
 from dmb.data import DataSet
 from dmb.data.codecs import Columns, Grid, Picture, Text
 
-Change = Callable[[Recipe, DataSet, int], Recipe]
-"""From recipe to recipe, given the data and the steps of Score-learning in all."""
+Change = Callable[[Recipe, DataSet, int], Recipe]  # given the data, and the steps of Score-learning in all
 
 
 @dataclass(frozen=True)
@@ -27,34 +26,20 @@ class Row:
         return reduce(lambda changed, change: change(changed, data, steps), self.changes, recipe)
 
 
-def rows_for(data: DataSet) -> list[Row]:
-    """All rows that make sense for `data`."""
-    return [row for row in ROWS if row.fits(data)]
-
-
-def _set(section: str, **values: Any) -> Change:
-    """Replace settings of a section; a value may be a function of the data and the steps."""
+def _set(section: str = "", **values: Any) -> Change:
+    """Replace settings of a section, or of the recipe; a value may be a function of steps, data and recipe."""
 
     def change(recipe: Recipe, data: DataSet, steps: int) -> Recipe:
-        given = {name: value(data, steps) if callable(value) else value for name, value in values.items()}
-        sections: dict[str, Any] = {section: replace(getattr(recipe, section), **given)}
-        return replace(recipe, **sections)
+        given = {name: value(steps, data, recipe) if callable(value) else value for name, value in values.items()}
+        changed = {section: replace(getattr(recipe, section), **given)} if section else given
+        return replace(recipe, **changed)
 
     return change
 
 
-def _head(head: Any) -> Change:
-    return lambda recipe, data, steps: replace(recipe, head=head)
-
-
 def _mixing(share: float) -> Change:
     """Let this share of the rates mix states: a clock that starts at a rate of zero would never learn to run."""
-    return _set("process", floor=lambda data, _: float(f"{share / (1 - share) / max(1, data.num_states - 2):.3g}"))
-
-
-def _placed(recipe: Recipe, data: DataSet, steps: int) -> Recipe:
-    """Tell the network positions, except in texts, whose windows begin anywhere."""
-    return recipe if isinstance(data.codec, Text) else _set("network", placed=True)(recipe, data, steps)
+    return _set("process", floor=lambda _, data, __: float(f"{share / (1 - share) / max(1, data.num_states - 2):.3g}"))
 
 
 def _states(least: int, codec: Any = object) -> Callable[[DataSet], bool]:
@@ -63,20 +48,21 @@ def _states(least: int, codec: Any = object) -> Callable[[DataSet], bool]:
 
 # fmt: off
 ORDINAL = Grid | Picture
-ONCE = _set("training", cycles=1, score_steps=lambda _, steps: steps, matrix_steps=0)
-TWICE = _set("training", cycles=2, score_steps=lambda _, steps: steps // 2)  # Algorithm 1 as printed, on J_Q
-TURNS = _set("training", cycles=10, score_steps=lambda _, steps: steps // 10, reestimate=False,
-             matrix_steps=lambda _, steps: max(1, steps // 100), matrix_objective="bound")
-EVEN = _set("training", adapt_times=False)
-MEAN, SCORE, PRINTED, LITTLE, MUCH = _head("mean"), _head("score"), _head("unscaled_score"), _mixing(0.03), _mixing(0.3)
-UP, DOWN, NATURAL = (_set("process", order=order) for order in ("ascending", "descending", "natural"))
+ONCE = _set("training", cycles=1, score_steps=lambda steps, *_: steps, matrix_steps=0)
+TWICE = _set("training", cycles=2, score_steps=lambda steps, *_: steps // 2)  # Algorithm 1 as printed, on J_Q
+TURNS = _set("training", cycles=10, score_steps=lambda steps, *_: steps // 10, reestimate=False,
+             matrix_steps=lambda steps, *_: max(1, steps // 100), matrix_objective="bound")
+MEAN, SCORE, PRINTED = (_set(head=name) for name in ("mean", "score", "unscaled_score"))
+UP, DOWN, NATURAL = (_set("process", order=name) for name in ("ascending", "descending", "natural"))
 UNIFORM, TOKENWISE, VARYING = (_set("process", process=name) for name in ("uniform", "tokenwise", "varying"))
 NESTED, CANONICAL = _set("process", init="nested"), _set("process", schedule="canonical")
+EVEN, LITTLE, MUCH = _set("training", adapt_times=False), _mixing(0.03), _mixing(0.3)
 MASK = (ONCE, _set("process", mask=True, init="gather", floor=0.0))
 JOINT = (ONCE, _set("training", matrix_objective="joint"), CANONICAL, MEAN)
 TREE = (ONCE, _set("process", process="tree"), CANONICAL, MEAN)
-ORDERED, CAUSAL = ((*MASK, MEAN, _set("network", network=name), _placed) for name in ("ordered", "causal"))
-
+PLACED = _set("network", placed=lambda _, data, recipe:  # windows of text begin anywhere
+              recipe.network.placed or not isinstance(data.codec, Text))
+ORDERED, CAUSAL = ((*MASK, MEAN, _set("network", network=name), PLACED) for name in ("ordered", "causal"))
 ROWS = (
     Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", (ONCE, UNIFORM, SCORE, EVEN)),
     Row("sedd-absorb", "mask, score head, even times (SEDD)", (*MASK, SCORE, EVEN)),

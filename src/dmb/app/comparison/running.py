@@ -1,16 +1,75 @@
-"""Running jobs side by side, each in processes of its own, safe to interrupt."""
+"""A comparison from beginning to end: run what is missing, side by side, and write down what has come of it."""
 
 import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
-from dmb.app.comparison.jobs import Job, Task
-from dmb.app.signals import Signals
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-PAUSE = 0.3
-"""Seconds between looks at what is running."""
+from dmb.app.comparison.plan import RESULTS, Job, Plan, Task
+from dmb.app.comparison.results import Results, page, results, table
+from dmb.app.records import read_bounds
+from dmb.app.signals import Signals
+from dmb.files import to_json, written_whole
+
+
+def compare(plan: Plan, *, workers: int, console: Console) -> int:
+    """Run what the folder of `plan` lacks, and print its table; 0, 1 if a run failed, or 128 + the signal it got."""
+    if workers < 1:
+        raise ValueError(f"--workers must be at least 1, got {workers}")
+    whole, failures = plan.with_earlier(), dict[Path, str]()
+    for job in whole.jobs():
+        job.refuse_another()
+    _write(whole, failures)
+    jobs = plan.jobs()
+    # earlier rows that were evaluated otherwise are evaluated again, to stand in one table
+    jobs += [job for job in whole.jobs() if job not in jobs and job.task() == "evaluate"]
+    steps, left = {job: job.step() for job in jobs}, [job for job in jobs if job.task()]
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+                   console=console, transient=True, disable=not console.is_terminal)  # fmt: skip
+    done = bar.add_task("", total=len(jobs) * plan.steps)
+
+    def watch(running: list[Job]) -> None:
+        if console.is_terminal:
+            steps.update({job: job.step() for job in running})
+            names = [f"{job} step {steps[job]}" for job in running]
+            bar.update(done, completed=sum(steps.values()), description=", ".join(names))
+
+    def ended(job: Job, failure: str | None) -> None:
+        left.remove(job)
+        if failure is not None:
+            failures[job.path] = failure
+        _write(whole, failures)
+        outcome = f"failed: {failure}" if failure is not None else read_bounds(job.path)["test"].in_words()
+        console.out(f"{job}: {outcome}  ({len(jobs) - len(left)} of {len(jobs)} runs)", highlight=False)
+
+    with bar:
+        number = run(left, workers=workers, ended=ended, watch=watch)
+    found = _write(whole, failures)
+    if number:
+        console.out(f"stopped; go on with: {plan.commands[-1]}", highlight=False)
+        return 128 + number
+    print(table(found), end="")
+    return 1 if failures else 0
+
+
+def _write(plan: Plan, failures: dict[Path, str]) -> Results:
+    """All that has come of `plan` so far, written to its folder."""
+    from dmb.app.comparison.curves import curves  # matplotlib is slow to import
+    from dmb.app.reports.drawing import to_png
+
+    found = results(plan, failures)
+    texts = {RESULTS: to_json(found.to_json(), indent=2) + "\n", "table.md": page(found)}
+    files = {name: text.encode() for name, text in texts.items()} | {"curves.png": to_png(curves(found))}
+    plan.out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        with written_whole(plan.out / name) as part:
+            part.write_bytes(content)
+    return found
 
 
 def run(
@@ -18,9 +77,9 @@ def run(
 ) -> int:
     """Run all tasks of all jobs, so many side by side; 0, or the number of the signal that stopped it.
 
-    The tasks of a job run one after the other, as long as each succeeds; a job that fails stops no other. On SIGINT or
-    SIGTERM, all processes get SIGTERM, which lets training save a checkpoint, and `run` waits for them. `ended` is
-    called with each job that ends, and the reason if it failed; `watch` now and then with those that are running.
+    The tasks of a job follow each other, as long as each succeeds; a job that fails stops no other. A signal reaches
+    all processes as SIGTERM, which lets training save a checkpoint, and they are waited for. `ended` is called with
+    each job that ends, and the reason if it failed; `watch` now and then with those that are running.
     """
     environment = {"OMP_NUM_THREADS": str(max(1, cores() // workers))} | os.environ
     waiting, running, tasks, stopping = list(jobs), dict[Job, Popen[bytes]](), dict[Job, Task](), False
@@ -31,7 +90,8 @@ def run(
         if task is None or task == tasks.get(job):
             return False
         tasks[job], command = task, job.command(task)
-        with job.log.open("a", encoding="utf-8") as log:
+        job.write_recipe()
+        with Path(f"{job.path}.log").open("a", encoding="utf-8") as log:
             print(f"$ {shlex.join(command)}", file=log, flush=True)
             running[job] = Popen(command, stdin=DEVNULL, stdout=log, stderr=STDOUT, env=environment)
         return True
@@ -40,29 +100,25 @@ def run(
         try:
             while running or (waiting and not signals.caught):
                 while waiting and len(running) < workers and not signals.caught:
-                    waiting[0].write_recipe()
                     start(waiting.pop(0))
                 watch(list(running))
-                time.sleep(PAUSE)
+                time.sleep(0.3)
                 if signals.caught and not stopping:
                     stopping = True
                     for process in running.values():
                         process.terminate()
-                for job, code in [(job, process.poll()) for job, process in running.items()]:
-                    if code is None:
-                        continue
-                    del running[job]
+                for job in [job for job, process in running.items() if process.poll() is not None]:
+                    code = running.pop(job).returncode
                     if code == 0 and not signals.caught and start(job):
                         continue
-                    finished = job.task() is None
-                    if finished or not signals.caught:
-                        lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
-                        last = next(line.strip() for line in reversed(lines) if line.strip())
-                        ended(job, None if finished else f"exit code {code}: {last}")
+                    if job.task() is None:
+                        ended(job, None)
+                    elif not signals.caught:
+                        lines = Path(f"{job.path}.log").read_text(encoding="utf-8", errors="replace").split("\n")
+                        ended(job, f"exit code {code}: {[line.strip() for line in lines if line.strip()][-1]}")
         finally:  # leave no process behind, whatever went wrong
             for process in running.values():
                 process.terminate()
-            for process in running.values():
                 process.wait()
     return signals.caught
 

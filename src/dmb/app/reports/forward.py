@@ -18,8 +18,7 @@ ALIKE, MOVED = 0.01, 0.05
 
 def learned(contents: Contents) -> list[Block]:
     """Figures, of which those that would say nothing are left out."""
-    blocks = (_survival(contents), _speeds(contents), _over_training(contents))
-    return [block for block in blocks if block is not None]
+    return [block for make in (_survival, _speeds, _over_training) if (block := make(contents)) is not None]
 
 
 @torch.no_grad()

@@ -39,9 +39,10 @@ def results(contents: Contents) -> list[Block]:
     """Every bound with its error; data, model, training, image quality; the tokenizer; settings."""
     best, rows = contents.best, []
     for split, result in sorted(contents.bounds.items()):
-        old = "" if best is None or result.step == best.step else f", model of step {result.step:,} (outdated)"
         seen = f"{result.sequences:,} of {result.of_sequences:,}"
-        rows.append([split + old, *_row(contents, split, result.bits, result.stderr), seen])
+        rows.append(
+            [split + _outdated(contents, result.step), *_row(contents, split, result.bits, result.stderr), seen]
+        )
     if best is not None:
         name = f"validation, in training (step {best.step:,})"
         rows.append([name, *_row(contents, "validation", best.bits, best.stderr), ""])
@@ -114,8 +115,13 @@ def _facts(contents: Contents) -> list[tuple[str, str]]:
         fid = f"{found.fid:.2f} of {found.images:,} samples to {split} images ({found.sampler}, {found.steps} steps)"
         fid += f"; training images {found.real:.2f}, after the codec {found.floor:.2f}"
         score = "" if math.isnan(found.inception_score) else f"; Inception Score {found.inception_score:.2f}"
-        facts.append(("FID", fid + score))
+        facts.append(("FID", fid + score + _outdated(contents, found.step)))
     return facts
+
+
+def _outdated(contents: Contents, step: int | None) -> str:
+    """A word of warning, if another model has become the best since an evaluation."""
+    return "" if contents.best is None or contents.best.step == step else f", of the model of step {step} (outdated)"
 
 
 def _source(run: Run) -> str:

@@ -10,10 +10,8 @@ from torch import Tensor
 from dmb.data.codecs import Codec, Images
 from dmb.processes import BridgeProcess, ForwardProcess
 
-NAME = "▒"
-"""Stands for a mask, or for the name of a group of states."""
-LONGEST, MEMBERS = 18, 5
-"""Characters of a label, and members of a group in one; the rest is cut off."""
+NAME = "▒"  # stands for a mask, or for the name of a group of states
+LONGEST, MEMBERS = 18, 5  # characters of a label, and members of a group in one; the rest is cut off
 ORANGE = np.array([0xD9, 0x66, 0x2B])
 
 
@@ -22,13 +20,15 @@ class Symbols:
 
     def __init__(self, codec: Codec, process: ForwardProcess):
         self.codec, self.process, self.first = codec, process, process.num_states - process.names
-        data, states = process.data_states.cpu().double(), torch.arange(process.num_states)
-        count, total = data.sum(-1, keepdim=True).expand_as(data), torch.zeros_like(data)
-        if isinstance(process, BridgeProcess):  # by sums along the hierarchy: a table of states by names may be large
+        states = torch.arange(process.num_states)
+        name = (states >= self.first)[None]
+        self._share, self._middle = name.float(), torch.where(name, 0, states)
+        if process.names > 1 and isinstance(process, BridgeProcess):
+            # by sums along the hierarchy: a table of states by names would be large
+            data = process.data_states.cpu().double()
             count, total = process.hierarchy.below(torch.stack([data, data * states]).to(process.device)).cpu()
-        name = states >= self.first
-        self._share = torch.where(name, count / data.sum(-1, keepdim=True), 0.0).float()
-        self._middle = torch.where(name, (total / count.clamp(min=1)).floor().long(), states)
+            self._share = torch.where(name, count / data.sum(-1, keepdim=True), 0.0).float()
+            self._middle = torch.where(name, (total / count.clamp(min=1)).floor().long(), states)
 
     def rows(self, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
         """Every token on one line."""
