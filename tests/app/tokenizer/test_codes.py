@@ -39,7 +39,7 @@ def trained(folder, vqvae, source):
     """What `dmb tokenize` leaves, as far as it matters here."""
     vqvae.write(folder)
     images = load(source)
-    (folder / "settings.json").write_text("{}")
+    (folder / "tokenizer-settings.json").write_text("{}")
     write_sheet(folder / "sheet.png", vqvae, images)
     write_codes(folder, vqvae, images, TokenizerSettings(grid=4, codes=16, width=8))
     return folder

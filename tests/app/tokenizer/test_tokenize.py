@@ -42,7 +42,7 @@ def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
     assert tokenize(*SMALL) == 0
     folder = tmp_path / "codes"
     names = {path.name for path in folder.iterdir()}
-    assert names == {"settings.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoints", "sheet.png",
+    assert names == {"tokenizer-settings.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoints", "sheet.png",
                      "tokenizer.json", "train.npy", "validation.npy", "test.npy", "train_labels.npy",
                      "validation_labels.npy", "test_labels.npy"}  # fmt: skip
     shown, about = capsys.readouterr(), json.loads((folder / "tokenizer.json").read_text())

@@ -64,8 +64,9 @@ class Codes(ImageCodec):
         """Put a copy of the VQ-VAE there; and, if its folder has them, of its sheet and its summary."""
         self._model().write(folder)
         own = Path(self.vqvae)
-        if (own / SHEET).is_file():
-            shutil.copyfile(own / SHEET, folder / SHEET)
+        for name in (SHEET, KEPT):
+            if (own / name).is_file():
+                shutil.copyfile(own / name, folder / name)
         if (own / SUMMARY).is_file():
             about = json.loads((own / SUMMARY).read_text(encoding="utf-8"))
             kept = {name: about[name] for name in ("psnr", "perplexity", "codes")}

@@ -1,14 +1,14 @@
 """Images as codes, in a folder that `dmb tokenize` makes: what it holds, how it is written, and how it is read.
 
-settings.json       where the images are from, and all settings; written first
-config.json         the VQ-VAE, best so far: `VQVAE.from_pretrained(folder)`
-model.safetensors   its weights
-metrics.jsonl       one report per line
-checkpoints/        what a resumed run needs
-sheet.png           validation images, each beside what comes back of it
-train.npy           the codes of a split, `[N, d]`; also validation.npy and test.npy
-train_labels.npy    its class labels, if there are any; also of the other splits
-tokenizer.json      a summary; written last: a folder without it is not finished
+tokenizer-settings.json   where the images are from, and all settings; written first
+config.json               the VQ-VAE, best so far: `VQVAE.from_pretrained(folder)`
+model.safetensors         its weights
+metrics.jsonl             one report per line
+checkpoints/              what a resumed run needs
+sheet.png                 validation images, each beside what comes back of it
+train.npy                 the codes of a split, `[N, d]`; also validation.npy and test.npy
+train_labels.npy          its class labels, if there are any; also of the other splits
+tokenizer.json            a summary; written last: a folder without it is not finished
 """
 
 import json
@@ -31,7 +31,7 @@ from dmb.data.loading import is_name, load
 from dmb.files import to_json, written_whole
 
 FORMAT = 1
-SETTINGS = "settings.json"
+SETTINGS = "tokenizer-settings.json"
 
 _SHOWN = (32, 18, 8, 2, 1)  # how many pairs a sheet may have: so many fill its rows, and no pair is torn apart
 
