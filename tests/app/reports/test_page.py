@@ -18,6 +18,7 @@ import dmb
 from app.reports.making import photographs, recipe, table, trained, untrained
 from dmb.app.records import best, read_bounds, read_metrics
 from dmb.app.reports import write_report
+from dmb.app.reports.symbols import printable
 from dmb.app.runs import Run
 
 SECTIONS = ["results", "curves", "forward", "samples"]
@@ -256,11 +257,17 @@ def test_text_reads_as_it_is_whatever_its_symbols(runs):
     run, source = runs["masked_text"]
     blocks = re.findall(r"<pre>\n(.*?)</pre>", source, re.DOTALL)
     shown = ["".join(Page(f"<p>{block}</p>").data) for block in blocks]
-    assert shown[:10] == run.codec.decode(run.summary()["examples"])[:10]
+    examples = run.codec.decode(run.summary()["examples"])[:10]
+    assert shown[: len(examples)] == examples
     assert "<b>a" not in source
 
 
-@pytest.mark.parametrize("symbols", ["\x00\x07\x1b", "\ud800\udfff", "\r\n\t\u2028"])
+def test_halves_of_surrogate_pairs_and_control_characters_become_printable():
+    assert printable("a\ud800\x07\n") == "a?␇\n"
+    assert printable("\n\t\x7f\x85é", "↵⇥") == "↵⇥␡�é"
+
+
+@pytest.mark.parametrize("symbols", ["\x00\x07\x1b", "\r\n\t\u2028"])
 def test_symbols_that_no_page_can_hold_are_replaced(tmp_path, symbols):
     codec = dmb.data.Characters(symbols + "ab")
     tokens = np.random.default_rng(0).integers(0, codec.num_states, (60, 6))
@@ -380,12 +387,12 @@ import dmb.app.reports
 assert not {"matplotlib", "jinja2", "dmb.app.reports.drawing"} & set(sys.modules)
 sys.modules["matplotlib"] = None
 try:
-    import dmb.app.reports.forward
+    dmb.app.reports.write_report(None)
 except ValueError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "figures need matplotlib, which is not installed: pip install matplotlib\n"
+    assert done.stdout == "a report needs matplotlib, which is missing: pip install matplotlib\n"
 
 
 # -- many states ------------------------------------------------------------------------------------------------------

@@ -15,9 +15,12 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
         seed: of the samples.
         progress: called with the number of steps done, and of all steps.
     """
-    from jinja2 import Environment, FileSystemLoader
+    try:
+        from jinja2 import Environment, FileSystemLoader
 
-    from dmb.app.reports import examples, forward, likeness, results
+        from dmb.app.reports import examples, forward, likeness, results
+    except ImportError as error:
+        raise ValueError(f"a report needs {error.name}, which is missing: pip install {error.name}") from error
     from dmb.app.reports.contents import gather
     from dmb.app.reports.symbols import printable
 
