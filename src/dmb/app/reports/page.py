@@ -20,7 +20,8 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
 
         from dmb.app.reports import examples, forward, likeness, results
     except ImportError as error:
-        raise ValueError(f"a report needs {error.name}, which is missing: pip install {error.name}") from error
+        package = (error.name or "matplotlib").partition(".")[0]
+        raise ValueError(f"a report needs {package}, which is missing: pip install {package}") from error
     from dmb.app.reports.contents import gather
     from dmb.app.reports.symbols import printable
 
