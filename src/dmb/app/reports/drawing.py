@@ -7,12 +7,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-try:
-    import matplotlib as mpl
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-except ImportError as error:
-    raise ValueError("figures need matplotlib, which is not installed: pip install matplotlib") from error
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 P = ParamSpec("P")
 

@@ -15,9 +15,13 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
         seed: of the samples.
         progress: called with the number of steps done, and of all steps.
     """
-    from jinja2 import Environment, FileSystemLoader
+    try:
+        from jinja2 import Environment, FileSystemLoader
 
-    from dmb.app.reports import examples, forward, likeness, results
+        from dmb.app.reports import examples, forward, likeness, results
+    except ImportError as error:
+        package = (error.name or "matplotlib").partition(".")[0]
+        raise ValueError(f"a report needs {package}, which is missing: pip install {package}") from error
     from dmb.app.reports.contents import gather
     from dmb.app.reports.symbols import printable
 

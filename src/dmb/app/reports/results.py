@@ -73,27 +73,27 @@ def curves(contents: Contents) -> list[Block]:
     blocks, step = [], values(validation, "step")
     if len(validation) > 1:
         line = Line("bound ± 2 standard errors", step, values(validation, "bits"), values(validation, "stderr"))
-        drawn = over_steps([line], "bits per token", level=contents.run.about["unigram_bits"]["validation"])
+        drawn = over_steps([line], "bits per token", level=_unigram(contents, "validation"))
         blocks.append(Block(kind="figure", title="Bound on validation data", body=to_svg(drawn, "bound")))
     if len(train) > 1:
-        lines = [
-            Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY),
-            Line("validation data", step, values(validation, "score_bits"), colour=BLUE),
-        ]
-        drawn, note = (
-            over_steps(lines, "score part of the bound, bits per token"),
-            "Where they part, the model overfits.",
-        )
+        seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
+        unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
+        drawn = over_steps([seen, unseen], "score part of the bound, bits per token")
+        note = "Where they part, the model overfits."
         blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
     return blocks
 
 
 def _row(contents: Contents, split: str, bits: float, stderr: float) -> list[str]:
     """The bound with its error, what the marginals alone need, and how much less the bound is."""
-    unigram = contents.run.about["unigram_bits"].get(split, math.nan)
-    error, saved = f" ± {stderr:.4f}" if math.isfinite(stderr) else "", 1 - bits / unigram if unigram else math.nan
+    unigram, error = _unigram(contents, split), f" ± {stderr:.4f}" if math.isfinite(stderr) else ""
+    saved = 1 - bits / unigram
     cells = ((bits, f"{bits:.4f}{error}"), (unigram, f"{unigram:.4f}"), (saved, f"{100 * saved:.1f} %"))
     return [text if math.isfinite(value) else "–" for value, text in cells]
+
+
+def _unigram(contents: Contents, split: str) -> float:
+    return contents.run.about["unigram_bits"].get(split) or math.nan
 
 
 def _facts(contents: Contents) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from dmb.samplers import State, time_grid
 
 SHOWN, SAMPLES = 8, (256, 64, 32, 16, 8, 4)
 """States of a path that a report shows, and how many samples it may have."""
-BUDGET, LARGEST = 5e11, 2**24
+BUDGET, LARGEST = 5e11, 2**22
 """Of all samples: floating-point operations, some seconds on two cores; and numbers in their posterior."""
 
 
