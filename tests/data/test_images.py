@@ -164,7 +164,7 @@ def test_images_that_do_not_fit_are_named_and_nothing_is_cached(tmp_path, home, 
     with pytest.raises(ValueError, match=message) as caught:
         load(folder)
     assert "\n" not in str(caught.value)
-    assert spoil is two_images or not list(home.rglob("*.npy"))
+    assert spoil is two_images or not list(home.rglob("images-*"))
 
 
 def test_a_folder_without_images_says_what_would_be_one(tmp_path):

@@ -210,7 +210,7 @@ def test_a_text_that_a_tokenizer_makes_nothing_of_is_an_error(tmp_path):
 
 
 def test_a_writer_that_is_killed_leaves_no_cache_behind(prose, home, monkeypatch):
-    def dies(self, path):
+    def dies(self, path, progress=None):
         yield np.array([1, 2])
         raise KeyboardInterrupt
 

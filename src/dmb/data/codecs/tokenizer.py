@@ -81,7 +81,7 @@ class Tokenizer(Text):
             kept = symbol if normalizer is None else normalizer.normalize_str(symbol)
             if kept.strip():
                 raise ValueError(
-                    f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer, which drops it: {_CURE}"
+                    f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer, and lost: {_CURE}"
                 )
 
     def config(self) -> dict[str, Any]:

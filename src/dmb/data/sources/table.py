@@ -175,7 +175,7 @@ def _check(content: Table) -> None:
     for name, values in zip(content.names, content.distinct, strict=True):
         if len(values) > MOST_VALUES:
             raise ValueError(
-                f"column {name!r} has more than {MOST_VALUES:,} distinct values: is that a category? Remove it, or round"
+                f"column {name!r} has more than {MOST_VALUES:,} distinct values: is that a category? Remove or round it"
             )
         if any(isinstance(value, float) and not math.isfinite(value) for value in values):
             raise ValueError(f"column {name!r} must hold finite numbers, got nan or inf: make it null or a string")
