@@ -69,13 +69,13 @@ def looks_delimited(path: Path) -> bool:
 
 
 def is_number(value: str) -> bool:
-    """Whether a value of a table reads as a number.
+    """Whether a value of a table reads as a number, with a point or a comma before its decimals.
 
-    >>> is_number("-1.5e3"), is_number(" 7 "), is_number("seven")
+    >>> is_number("-1.5e3"), is_number(" 7,25 "), is_number("seven")
     (True, True, False)
     """
     try:
-        float(value)
+        float(value.replace(",", "."))
     except ValueError:
         return False
     return True

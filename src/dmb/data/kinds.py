@@ -24,6 +24,8 @@ BY_EXTENSION: dict[str, Kind] = {
     ".csv": "table",
     ".tsv": "table",
     ".parquet": "table",
+    ".txt": "text",
+    ".md": "text",
 }
 
 

@@ -38,7 +38,7 @@ class Columns(Codec):
 
     extension = ".csv"
     formats = (".csv", ".parquet")
-    unit = "rows"
+    unit = "rows of {:,} columns"
 
     def __init__(self, names: list[str], values: list[list[Value]]):
         if not names or len(names) != len(values):
