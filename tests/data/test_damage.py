@@ -57,6 +57,15 @@ def damaged(whole, generator):
     return bytes(content)
 
 
+def complaint(call):
+    """What a ValueError says; any other error fails the test."""
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path, name):
     path = tmp_path / name
@@ -69,12 +78,11 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path, name):
         warnings.simplefilter("ignore")  # libraries warn of odd files on their way
         for _ in range(CASES):
             path.write_bytes(damaged(whole, generator))
-            try:
-                load(source)
-            except ValueError as error:
-                assert path.name in str(error) or "photos" in str(error)
-                assert "\n" not in str(error)
-                assert len(str(error)) < 1000
+            message = complaint(lambda: load(source))
+            if message is not None:
+                assert path.name in message or "photos" in message
+                assert "\n" not in message
+                assert len(message) < 500
                 refused += 1
     assert refused > CASES // 10
 
@@ -136,8 +144,7 @@ def test_a_damaged_template_is_one_line(tmp_path):
     whole, generator = path.read_bytes(), np.random.default_rng(0)
     for _ in range(CASES):
         path.write_bytes(damaged(whole, generator))
-        try:
-            Picture([2, 3, 1]).template(str(path), 6)
-        except ValueError as error:
-            assert "x.png" in str(error)
-            assert "\n" not in str(error)
+        message = complaint(lambda: Picture([2, 3, 1]).template(str(path), 6))
+        if message is not None:
+            assert "x.png" in message
+            assert "\n" not in message

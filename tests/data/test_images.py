@@ -134,7 +134,7 @@ def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
     assert (data.num_classes, sum(map(len, data.splits().values()))) == (4, 20)
     assert "classes by sub-folder: 'ant', 'bee', 'cat', 'dog'" in data.notes
     (tmp_path / "zoo" / "cat" / "loop").symlink_to(tmp_path / "zoo")
-    with pytest.raises(ValueError, match="cat/loop must not link to a folder that it lies in, got .*zoo: remove"):
+    with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that it lies in, got .*zoo: remove"):
         images(tmp_path / "zoo")
 
 

@@ -46,12 +46,13 @@ def existing(path: Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one line: some libraries say nothing, and some write a page.
+    """What went wrong, in one short line: some libraries say nothing, and some quote half the file.
 
     >>> reason(EOFError()), reason(OSError("No data left\\nin file"))
     ('EOFError', 'No data left')
     """
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if len(line) <= 200 else line[:200] + "…"
 
 
 @contextmanager
