@@ -1,6 +1,7 @@
 """A damaged file is read as far as it makes sense, or refused in one line that names it. Nothing else."""
 
 import struct
+import tarfile
 import warnings
 import zipfile
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmb.data import Grid, Picture, load, prepare_text8
+from dmb.data import Grid, Picture, load, prepare_cifar10, prepare_text8
+from dmb.data.sources import cifar10
 
 CASES = 120
 VALUES = np.random.default_rng(0).integers(5, size=(40, 2, 3)).astype(np.uint8)
@@ -76,7 +78,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path, name):
     assert load(source).num_positions > 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # libraries warn of odd files on their way
-        for _ in range(CASES):
+        for _ in range(CASES if source == path else CASES // 4):  # images are slow, as all of them are cached
             path.write_bytes(damaged(whole, generator))
             message = complaint(lambda: load(source))
             if message is not None:
@@ -84,7 +86,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path, name):
                 assert "\n" not in message
                 assert len(message) < 500
                 refused += 1
-    assert refused > CASES // 10
+    assert refused > CASES // 20
 
 
 HEADERS = [
@@ -134,7 +136,7 @@ def test_archives_that_zipfile_stumbles_over_are_one_line(tmp_path, change):
     (tmp_path / "x.npz").write_bytes(raw)
     with pytest.raises(ValueError, match=r"x.npz cannot be read as an array: .+"):
         load(tmp_path / "x.npz")
-    with pytest.raises(ValueError, match=r"x.npz (is damaged|must hold a file called text8)"):
+    with pytest.raises(ValueError, match=r"x.npz is damaged or not Text8: .+"):
         prepare_text8(tmp_path / "x.npz")
 
 
@@ -148,3 +150,29 @@ def test_a_damaged_template_is_one_line(tmp_path):
         if message is not None:
             assert "x.png" in message
             assert "\n" not in message
+
+
+def archive_of_text8(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("text8", b"hello world " * 400)
+
+
+def archive_of_cifar10(path):
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(__file__, "data_batch_1.bin")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "write"), [(prepare_text8, archive_of_text8), (prepare_cifar10, archive_of_cifar10)]
+)
+def test_a_damaged_archive_is_one_line(tmp_path, home, monkeypatch, prepare, write):
+    path = tmp_path / "mine"
+    write(path)
+    monkeypatch.setattr(cifar10, "digest_of", lambda path: cifar10.SHA256)  # so that it is opened at all
+    whole, generator = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(CASES):
+        path.write_bytes(damaged(whole, generator) or b"?")
+        with pytest.raises(ValueError, match=r"mine (is|must)") as caught:
+            prepare(path)
+        assert "\n" not in str(caught.value)
+    assert not list((home / "cache").iterdir())

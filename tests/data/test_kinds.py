@@ -99,6 +99,8 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     for source, options, message in [
         ("one.png", {}, "one.png is a single image: give the folder that holds it"),
         ("", {}, "source must be the name of a data set or a path, got nothing"),
+        ("x" * 5000, {}, "no data set or file called 'xxx"),
+        ("x\0y", {}, r"no data set or file called 'x\\x00y'"),
         ("digits", {"kind": "text"}, "kind must be array for digits, got text"),
         (".", {"kind": "table"}, "kind must be images for ., got table"),
         ("digits", {"most_states": 9}, "most_states is read for array files only, got 9 for digits"),

@@ -130,7 +130,9 @@ def test_a_damaged_archive_is_a_clear_error(raw, tmp_path, home, pack):
 
 def test_an_archive_of_something_else_is_named(raw, tmp_path):
     (tmp_path / "enwik8.zip").write_bytes(zipped(raw, name="enwik8"))
-    with pytest.raises(ValueError, match="must hold a file called text8, got enwik8"):
+    with pytest.raises(
+        ValueError, match=r"enwik8.zip is damaged or not Text8: it must hold a file called text8, got enwik8"
+    ):
         prepare_text8(tmp_path / "enwik8.zip")
 
 

@@ -10,7 +10,7 @@ from dmb.data.unicode import encoding_of, notes_of
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
 """Commas last: numbers may have them as well."""
 
-_SAMPLE = 1 << 16  # bytes that are looked at
+_SAMPLE = 1 << 18  # symbols that are looked at
 _FEWEST_ROWS, _LONGEST_VALUE = 5, 64  # of a file that is taken for a table though its name does not say so
 
 
@@ -83,11 +83,9 @@ def is_number(value: str) -> bool:
 
 def _sample(path: Path, encoding: str) -> str:
     """The first lines, without one that the sample cuts."""
-    with path.open("rb") as file:
-        raw = file.read(_SAMPLE)
-    text = raw.decode(encoding, "replace")
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[:-1]) if len(raw) == _SAMPLE and len(lines) > 1 else text
+    with path.open(encoding=encoding, errors="replace", newline="") as file:
+        text = file.read(_SAMPLE)
+    return text.rpartition("\n")[0] or text if len(text) == _SAMPLE else text
 
 
 def _rows(sample: str, delimiter: str) -> list[list[str]]:
