@@ -46,7 +46,7 @@ def test_names_and_folders_have_a_kind_too(tmp_path):
 
 
 def test_the_kind_of_a_large_file_is_told_by_its_beginning(tmp_path):
-    (tmp_path / "x.data").write_text(IRIS * 200 + "and then prose\n")
+    (tmp_path / "x.data").write_text(IRIS * 400 + "and then prose\n")
     assert kind_of(tmp_path / "x.data") == "table"
 
 
