@@ -141,7 +141,7 @@ def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
 def test_a_folder_that_cannot_be_read_and_a_link_to_nothing_are_named(tmp_path, monkeypatch):
     folder = save(tmp_path / "zoo" / "ant", COLOUR).parent
     (folder / "bee").mkdir()
-    original = os.scandir
+    original = os.listdir
 
     def locked(path):
         if str(path).endswith("bee"):
@@ -149,10 +149,14 @@ def test_a_folder_that_cannot_be_read_and_a_link_to_nothing_are_named(tmp_path, 
         return original(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", locked)
+        patch.setattr(os, "listdir", locked)
         with pytest.raises(ValueError, match=r"the folder .*zoo/bee cannot be read: Permission denied"):
             images(folder)
     (folder / "bee" / "x.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a link to nothing"):
+        images(folder)
+    (folder / "bee" / "x.png").unlink()
+    (folder / "bee" / "x.png").symlink_to("x.png")
     with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a link to nothing"):
         images(folder)
     (folder / "bee" / "x.png").unlink()

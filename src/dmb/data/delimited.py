@@ -68,14 +68,14 @@ def looks_delimited(path: Path) -> bool:
     return False
 
 
-def is_number(value: str) -> bool:
+def is_number(value: str | float) -> bool:
     """Whether a value of a table reads as a number, with a point or a comma before its decimals.
 
     >>> is_number("-1.5e3"), is_number(" 7,25 "), is_number("seven")
     (True, True, False)
     """
     try:
-        float(value.replace(",", "."))
+        float(str(value).replace(",", "."))
     except ValueError:
         return False
     return True
