@@ -126,11 +126,8 @@ def _read_parquet(path: Path) -> Table:
         legal = (kinds.is_boolean, kinds.is_integer, kinds.is_floating, kinds.is_string, kinds.is_large_string)
         if not any(test(column.type) for test in (*legal, kinds.is_null)):
             raise ValueError(f"column {name!r} must hold numbers, booleans or strings, got {column.type}")
-        try:
-            encoded = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
-            encoded = encoded.combine_chunks().dictionary_encode(null_encoding="encode")
-        except pyarrow.ArrowException as error:
-            raise ValueError(f"column {name!r} of {column.type} cannot be read: {reason(error)}") from error
+        encoded = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
+        encoded = encoded.combine_chunks().dictionary_encode(null_encoding="encode")
         codes[:, index] = encoded.indices.to_numpy(zero_copy_only=False)
         distinct.append(encoded.dictionary.to_pylist())
     return Table(names, codes, distinct, [])
