@@ -28,7 +28,7 @@ def main(each: int) -> None:
     judge = SVC(gamma=0.002).fit(*_labelled(digits.train))
     right = judge.score(*_labelled(digits.test))
     print(f"the classifier agrees with {right:.1%} of the labels of {len(digits.test)} test digits")
-    recipe = recipes.override(recipes.digits(), ["classes=true"])
+    recipe = recipes.recipe("digits").changed(classes=True)
     bridge = recipe.build(digits)
     for report in train(bridge, digits, recipe.training):
         if report.validation is not None:

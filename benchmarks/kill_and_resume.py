@@ -12,16 +12,17 @@ from pathlib import Path
 
 import torch
 
+from dmb.app.recipes import as_flags
 from dmb.training.checkpoint import Checkpoints
 
-SETTINGS = (
-    "cycles=4", "score_steps=250", "matrix_steps=20", "evaluate_every=10", "batch_size=32", "width=32", "blocks=1",
-    "infill=0.2", "tied=true",
+SETTINGS = as_flags(
+    {"cycles": 4, "score_steps": 250, "matrix_steps": 20, "evaluate_every": 10, "batch_size": 32, "width": 32,
+     "blocks": 1, "infill": 0.2, "tied": True}
 )  # fmt: skip
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "dmb", "train", "digits", "--out", str(folder), "--resume", "--set", *SETTINGS]
+    command = [sys.executable, "-m", "dmb", "train", "digits", "--out", str(folder), "--resume", *SETTINGS]
     with (folder.parent / f"{folder.name}.txt").open("w") as log:
         return subprocess.Popen(command, stdout=log, stderr=log)
 

@@ -7,6 +7,7 @@ python benchmarks/known_entropy.py [SEEDS] [learned]
 
 import sys
 import time
+from typing import Any
 
 from dmb import data, train
 from dmb.app import recipes
@@ -14,23 +15,23 @@ from dmb.app.evaluation import likelihood
 
 LENGTH = 16
 STEPS = (250, 500, 1000)
-FIXED = {
-    "descending": ["order=descending"],
-    "ascending, all clocks alike": ["order=ascending", "init=uniform"],
-    "masked": ["mask=true", "floor=0"],
+FIXED: dict[str, dict[str, Any]] = {
+    "descending": {"order": "descending"},
+    "ascending, all clocks alike": {"order": "ascending", "init": "uniform"},
+    "masked": {"mask": True, "floor": 0},
 }
-JOINT = ["matrix_objective=joint", "schedule=canonical"]
-LEARNED = {
-    "learned, descending": [*JOINT, "order=descending", "floor=0.02"],
-    "learned, all clocks alike": [*JOINT, "order=ascending", "init=uniform"],
-    "learned, varying, with mask": [*JOINT, "order=ascending", "process=varying", "mask=true", "floor=0.02"],
-    "learned, in stages": [*JOINT, "init=nested", "floor=0.001"],
-    "learned, tree": [*JOINT, "process=tree"],
-    "learned, tokenwise": [*JOINT, "process=tokenwise"],
+JOINT = {"matrix_objective": "joint", "schedule": "canonical"}
+LEARNED: dict[str, dict[str, Any]] = {
+    "learned, descending": {**JOINT, "order": "descending", "floor": 0.02},
+    "learned, all clocks alike": {**JOINT, "order": "ascending", "init": "uniform"},
+    "learned, varying, with mask": {**JOINT, "order": "ascending", "process": "varying", "mask": True, "floor": 0.02},
+    "learned, in stages": {**JOINT, "init": "nested", "floor": 0.001},
+    "learned, tree": {**JOINT, "process": "tree"},
+    "learned, tokenwise": {**JOINT, "process": "tokenwise"},
 }
 
 
-def main(seeds: int, processes: dict[str, list[str]]) -> None:
+def main(seeds: int, processes: dict[str, dict[str, Any]]) -> None:
     language = data.markov(length=LENGTH)
     truth = data.markov_bits(LENGTH)
     print(f"entropy {truth:.4f} bits per letter; marginals alone {language.unigram_bits(language.test):.4f}")
@@ -38,12 +39,11 @@ def main(seeds: int, processes: dict[str, list[str]]) -> None:
     for name, settings in processes.items():
         for seed in range(seeds):
             began = time.perf_counter()
-            recipe = recipes.override(
-                recipes.pydocs(),
-                ["source=markov", f"length={LENGTH}", "cycles=1", f"score_steps={STEPS[-1]}", "tied=false",
-                 f"seed={seed}", "width=64", "blocks=2", "dropout=0", "learning_rate=2e-3", "evaluate_every=250",
-                 *settings],
-            )  # fmt: skip
+            shared: dict[str, Any] = {
+                "source": "markov", "length": LENGTH, "cycles": 1, "score_steps": STEPS[-1], "tied": False,
+                "seed": seed, "width": 64, "blocks": 2, "dropout": 0.0, "learning_rate": 2e-3, "evaluate_every": 250,
+            }  # fmt: skip
+            recipe = recipes.recipe("text").changed(**shared | settings)
             bridge = recipe.build(language)
             for report in train(bridge, language, recipe.training):
                 if report.validation is not None and report.step in STEPS:

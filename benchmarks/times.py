@@ -1,9 +1,9 @@
 """How much the variance of the network's gradient falls when times are drawn where the loss varies most.
 
-python benchmarks/times.py [STEPS] [NAME=VALUE …]
+python benchmarks/times.py [STEPS]
 
 Trains a small network on Python's documentation for STEPS steps, then draws the gradient of many batches, with times
-even and adapted, at the same weights. Settings of the recipe pydocs can be changed, as with `dmb train --set`.
+even and adapted, at the same weights.
 """
 
 import sys
@@ -18,9 +18,10 @@ from dmb.variance import TimeDensity
 BATCHES, LEARN = 100, 20
 
 
-def main(steps: int, settings: list[str]) -> None:
-    common = ["length=64", "cycles=1", "width=64", "batch_size=32", "dropout=0", "evaluate_sequences=64"]
-    recipe = recipes.override(recipes.pydocs(), [*common, f"score_steps={steps}", f"evaluate_every={steps}", *settings])
+def main(steps: int) -> None:
+    recipe = recipes.recipe("text").changed(
+        cycles=1, score_steps=steps, width=64, batch_size=32, dropout=0.0, evaluate_every=steps, evaluate_sequences=64
+    )
     text = data.load(recipe.data.source, length=recipe.data.length)
     bridge = recipe.build(text)
     for report in train(bridge, text, recipe.training):
@@ -52,4 +53,4 @@ def _variance(bridge: Bridge, text: DataSet, density: TimeDensity | None) -> flo
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300, sys.argv[2:])
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300)

@@ -1,6 +1,7 @@
 """The command line, called as a user calls it but in this process."""
 
 from dmb.app.cli import main
+from dmb.app.recipes import as_flags
 
 
 def dmb_(*arguments):
@@ -10,3 +11,8 @@ def dmb_(*arguments):
     except SystemExit as exit:
         return exit.code or 0
     return 0
+
+
+def flags(**settings):
+    """Settings as a command line has them."""
+    return as_flags(settings)

@@ -228,8 +228,13 @@ def test_the_bound_averages_samples_in_any_batches_and_reports_them():
 
 def test_a_bound_of_nothing_and_one_that_is_not_a_number_are_refused():
     bridge = toys.ordered_bridge(MU, SPEEDS)
-    for rows, options in ((STATES, {"samples": 0}), (STATES, {"batch_size": 0}), (STATES[:0], {})):
-        with pytest.raises(ValueError, match="bound needs ≥ 1 sequence, sample and row per batch"):
+    cases = (
+        (STATES, {"samples": 0}, "samples"),
+        (STATES, {"batch_size": 0}, "batch_size"),
+        (STATES[:0], {}, "sequences"),
+    )
+    for rows, options, name in cases:
+        with pytest.raises(ValueError, match=f"bound needs {name} to be at least 1, got 0"):
             bridge.bound(rows, **options)
     with pytest.raises(ValueError, match="the network gives nan"):
         toys.ordered_bridge(MU, SPEEDS, math.nan).bound(STATES)

@@ -4,6 +4,9 @@ import json
 import math
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +17,8 @@ from typing import Any
 def written_whole(path: Path) -> Iterator[Path]:
     """An empty file beside `path` to write to. When the block ends it takes the place of `path`, all of it on disk.
 
-    If the block fails it vanishes. Its name is its own, so several processes may write the same file at once.
+    If the block fails it vanishes. Its name is its own, so several processes may write the same file at once. A link is
+    followed, and permissions stay as they are; a pipe or a device is written to, not replaced.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -23,13 +27,22 @@ def written_whole(path: Path) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['note.txt']
     """
+    path = path.resolve() if path.is_symlink() else path
+    through = path.exists() and not path.is_file() and not path.is_dir()
+    folder = Path(tempfile.gettempdir()) if through else path.parent
     # the suffix stays: some writers go by it
-    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
+    part = folder / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}"
     with _naming(path):
         part.touch(exist_ok=False)
+        mode = stat.S_IMODE((path if path.is_file() else part).stat().st_mode)
     try:
         yield part
         with _naming(path):
+            if through:
+                with part.open("rb") as source, path.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                return
+            part.chmod(mode)  # writers that make the file anew may have other ideas
             _flush(part, os.O_RDWR)
             os.replace(part, path)
             if os.name == "posix":  # the name must reach the disk too

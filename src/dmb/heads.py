@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dmb import numerics
 from dmb.configurable import Configurable
 from dmb.processes.base import ForwardProcess
 from dmb.schedules import Clock
@@ -59,7 +60,7 @@ class MeanHead(Head):
         if self.leave_one_out:
             return process.log_posterior(output, x_t, clock)
         possible = process.log_posterior(torch.zeros_like(output), x_t, clock) > -torch.inf
-        return torch.where(possible, output.to(process.dtype), -torch.inf).log_softmax(-1)
+        return numerics.log_normalise(torch.where(possible, output.to(process.dtype), -torch.inf))
 
     def log_score(
         self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock

@@ -196,10 +196,7 @@ def bound(
         generator: source of all randomness.
         progress: called after every batch with the number of sequences it held.
     """
-    if samples < 1 or batch_size < 1 or len(x_0) == 0:
-        raise ValueError(
-            f"bound needs ≥ 1 sequence, sample and row per batch, got {len(x_0)}, {samples} and {batch_size}"
-        )
+    refuse_nothing(len(x_0), samples, batch_size)
     process = model.process
     x_0 = process.data("x_0", x_0).to(model.device)
     prior = process.prior_kl(x_0, process.p_T).sum(-1).double()
@@ -242,3 +239,10 @@ def bound(
     else:  # times differ freely, or a sequence's samples share its data: the spread over sequences is what counts
         variance = (score + prior).var().item() if len(x_0) > 1 else math.nan
     return Bound(score, prior, process.num_positions, variance)
+
+
+def refuse_nothing(sequences: int, samples: int, batch_size: int) -> None:
+    """A ValueError if there is nothing to estimate a bound from."""
+    for name, value in {"sequences": sequences, "samples": samples, "batch_size": batch_size}.items():
+        if value < 1:
+            raise ValueError(f"bound needs {name} to be at least 1, got {value}")

@@ -142,3 +142,12 @@ def stratified_times(
     jitter = torch.rand(count, generator=generator, device=device, dtype=torch.float64)
     strata = torch.randperm(count, generator=generator, device=device)
     return (strata + 1 - jitter) / count
+
+
+def log_normalise(log_weights: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
+    """Logarithms of weights as those of probabilities. (torch's `log_softmax` loses digits in float32 at large n.)
+
+    >>> log_normalise(torch.tensor([0.0, 0.0])).exp()
+    tensor([0.5000, 0.5000])
+    """
+    return log_weights - log_weights.logsumexp(-1, keepdim=True)

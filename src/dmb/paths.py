@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import numerics
-from dmb.losses import Bound
+from dmb.losses import Bound, refuse_nothing
 
 if TYPE_CHECKING:  # which imports this module
     import dmb.bridge
@@ -170,10 +170,7 @@ def path_bound(
         generator: source of all randomness.
         progress: called after every batch with the number of sequences it held.
     """
-    if samples < 1 or batch_size < 1 or len(x_0) == 0:
-        raise ValueError(
-            f"bound needs ≥ 1 sequence, sample and row per batch, got {len(x_0)}, {samples} and {batch_size}"
-        )
+    refuse_nothing(len(x_0), samples, batch_size)
     x_0 = model.process.data("x_0", x_0).to(model.device)
     score = torch.zeros(len(x_0), dtype=torch.float64, device=x_0.device)
     for _ in range(samples):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from dmb.configurable import Configurable
 from dmb.data import Bytes, Characters, Codec, Columns, Grid, Picture, Tokenizer, load
-from dmb.data.codecs import grid
+from dmb.data.codecs import Images, Lines, Rows, grid
 
 
 def words(*vocabulary):
@@ -607,3 +607,46 @@ def test_a_state_that_its_column_lacks_is_named():
         codec.decode(torch.tensor([[0, 1, 1]]))
     with pytest.raises(ValueError, match=r"path must end in .csv or .parquet"):
         codec.write(__import__("pathlib").Path("x.txt"), torch.tensor([[0, 1]]))
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+
+
+@every_codec
+def test_a_view_has_something_for_every_token_and_leaves_blank_what_the_codec_does_not_know(make):
+    codec = make()
+    tokens = tokens_of(codec)[:, : len(codec.names)] if isinstance(codec, Columns) else tokens_of(codec)
+    hidden = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    tokens[hidden] = torch.tensor([-1, codec.num_states, codec.num_states + 3]).repeat(99)[: int(hidden.sum())]
+    view = codec.view(tokens)
+    if isinstance(view, Images):
+        assert len(view.pixels) == len(tokens)
+        assert tokens.shape[1] % (view.grid[0] * view.grid[1]) == 0
+        blank = codec.view(torch.where(hidden, 0, tokens))
+        np.testing.assert_array_equal(view.pixels, blank.pixels)
+    else:
+        assert [[symbol is None for symbol in row] for row in view.symbols] == hidden.tolist()
+
+
+def test_the_symbols_of_a_text_are_those_it_decodes_to():
+    codec = Characters("ab \n")
+    view = codec.view(torch.tensor([[0, 3, 1, 2, 4]]))
+    assert view == Lines([["a", "\n", "b", " ", None]], gap="")
+    assert codec.decode(torch.tensor([[0, 3, 1, 2]])) == ["".join(view.symbols[0][:4])]
+    assert Bytes().view(torch.tensor([[0xC3, 0xA9, 65]])).symbols == [["�", "�", "A"]]
+    assert Grid([3], 20).view(torch.tensor([[10, 9, 20]])) == Lines([["10", "9", None]], gap=" ")
+
+
+def test_the_view_of_a_table_is_its_rows():
+    codec = Columns(["size", "<b>"], [[1, None], ["red", "blue", "<i>"]])
+    view = codec.view(torch.tensor([[0, 2], [1, 0], [2, 3]]))
+    assert view == Rows([["1", "<i>"], ["missing", "red"], [None, None]], columns=["size", "<b>"])
+
+
+def test_the_view_of_a_grid_runs_from_black_to_white_and_that_of_a_photograph_has_its_colours():
+    view = Grid([1, 3], 3).view(torch.tensor([[0, 1, 2]]))
+    assert view.pixels.tolist() == [[[[0], [127], [255]]]]
+    assert view.grid == (1, 3)
+    picture = Picture([1, 2, 3], levels=4).view(torch.tensor([[0, 1, 2, 3, 3, 3]]))
+    assert picture.pixels.tolist() == [[[[31, 95, 159], [223, 223, 223]]]]
+    assert picture.grid == (1, 2)

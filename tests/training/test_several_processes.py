@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import dmb_
+from commands import dmb_, flags
 from dmb.app.runs import Run
 from dmb.training.checkpoint import Checkpoints
 
 SOURCE = Path(__file__).parents[2] / "src"
-SETTINGS = ["cycles=2", "score_steps=8", "matrix_steps=3", "evaluate_every=8", "log_every=1", "batch_size=16",
-            "width=16", "blocks=1", "dropout=0", "chains=8", "chain_steps=2", "evaluate_sequences=16"]  # fmt: skip
+SETTINGS = {"cycles": 2, "score_steps": 8, "matrix_steps": 3, "evaluate_every": 8, "log_every": 1, "batch_size": 16,
+            "width": 16, "blocks": 1, "dropout": 0, "chains": 8, "chain_steps": 2, "evaluate_sequences": 16}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def command(out, *options, settings):
-    return ["train", "digits", "--out", out, "--accelerator", "cpu", *options, "--set", *settings]
+    return ["train", "digits", "--out", out, "--accelerator", "cpu", *options, *flags(**settings)]
 
 
 def here(out, *options, settings=SETTINGS):
@@ -61,28 +61,43 @@ def losses(path):
 @pytest.mark.parametrize(
     ("strategy", "objective"),
     [
-        ("ddp", ["matrix_objective=joint", "schedule=canonical", "matrix_learning_rate=0.1"]),
-        ("fsdp", []),
+        ("ddp", {"matrix_objective": "joint", "schedule": "canonical", "matrix_learning_rate": 0.1}),
+        ("fsdp", {}),
         (
             "fsdp",
-            ["network=ordered", "heads=2", "mask=true", "floor=0", "speeds=true", "matrix_objective=joint", "orders=2"],
+            {
+                "network": "ordered",
+                "heads": 2,
+                "mask": True,
+                "floor": 0,
+                "speeds": True,
+                "matrix_objective": "joint",
+                "orders": 2,
+            },
         ),
     ],
     ids=["ddp, rates learned on the bound", "fsdp", "fsdp, an order learned by whole paths"],
 )
 def test_two_processes_learn_what_one_does(tmp_path, strategy, objective):
-    here("one", settings=[*SETTINGS, *objective])
+    here("one", settings=SETTINGS | objective)
     alone = losses(tmp_path / "one")
-    finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy, settings=[*SETTINGS, *objective]))
+    finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy, settings=SETTINGS | objective))
     assert len(alone) == 16
     assert losses(tmp_path / "two") == pytest.approx(alone, abs=1e-5)
     # and one process can go on where two have stopped
-    here("two", "--resume", settings=["cycles=3"])
+    here("two", "--resume", settings={"cycles": 3})
     assert len(losses(tmp_path / "two")) == 24
 
 
 def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
-    settings = [*SETTINGS, "cycles=3", "score_steps=60", "evaluate_every=10", "dropout=0.2", "infill=0.2", "tied=true"]
+    settings = SETTINGS | {
+        "cycles": 3,
+        "score_steps": 60,
+        "evaluate_every": 10,
+        "dropout": 0.2,
+        "infill": 0.2,
+        "tied": True,
+    }
     here("straight", settings=settings)
     chance = random.Random(0)
     for _ in range(3):
@@ -104,7 +119,7 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
 def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
     here("run")
     with Run.open(tmp_path / "run").locked():
-        process = start(tmp_path, "run", "--resume", "--devices", "2", settings=["cycles=3"])
+        process = start(tmp_path, "run", "--resume", "--devices", "2", settings={"cycles": 3})
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 2, output
     assert "another process is training in run" in output
@@ -113,7 +128,7 @@ def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_leaves_cleanly(tmp_path, number, code):
-    settings = ["score_steps=100000", "evaluate_every=100000", "log_every=5", "width=16"]
+    settings = {"score_steps": 100000, "evaluate_every": 100000, "log_every": 5, "width": 16}
     process = start(tmp_path, "run", settings=settings)
     while not (tmp_path / "run" / "metrics.jsonl").exists() and process.poll() is None:
         time.sleep(0.05)
@@ -121,7 +136,7 @@ def test_a_signal_saves_and_leaves_cleanly(tmp_path, number, code):
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
-    assert "go on with: dmb train digits --out run --resume" in output
+    assert "continue with: dmb resume run" in output
     assert "Traceback" not in output
     [step] = Checkpoints(tmp_path / "run" / "checkpoints").steps()
     assert step > 0

@@ -103,8 +103,32 @@ def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data
     reports = run(make(data), data, folder=tmp_path, minutes=1e-9)
     assert [(r.phase, r.step) for r in reports] == [("matrix", 0), ("validation", 1)]
     assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
-    with pytest.raises(ValueError, match="used up its 1e-09 minutes"):
-        run(make(data), data, folder=tmp_path, minutes=1e-9, resume=True)
+    again = run(make(data), data, folder=tmp_path, minutes=1e-9, resume=True)  # it has its time anew
+    assert [(r.phase, r.step) for r in again] == [("validation", 2)]
+
+
+def test_a_limit_of_time_lowers_the_learning_rate_to_nothing(data, monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
+    options = {"decay": "cosine", "log_every": 1, "evaluate_every": 10_000, "score_steps": 10_000, "warmup": 0}
+    rates = [r.learning_rate for r in run(make(data), data, minutes=1, **options) if r.phase == "score"]
+    assert len(rates) < 60
+    assert rates[0] > 0.9e-3
+    assert all(late < early for early, late in itertools.pairwise(rates))
+    assert rates[-1] < 1e-5
+
+
+@pytest.mark.parametrize("steps", [5, 14, 22])
+def test_a_run_that_lost_patience_is_the_same_if_it_was_interrupted(tmp_path, data, steps):
+    options = {"patience": 2, "learning_rate": 0.3, "evaluate_every": 2, "score_steps": 40}
+    straight, broken = make(data), make(data)
+    reports = run(straight, data, folder=tmp_path / "straight", **options)
+    assert [r.improved for r in reports if r.phase == "validation"][-2:] == [False, False]
+    assert reports[-1].step < 80
+    before = run(broken, data, folder=tmp_path / "broken", stop=StopAfter(steps), **options)
+    after = run(broken, data, folder=tmp_path / "broken", resume=True, **options)
+    assert [(r.phase, r.step) for r in before + after] == [(r.phase, r.step) for r in reports]
+    assert same(weights(broken), weights(straight))
 
 
 def test_the_model_in_the_folder_can_be_loaded_at_every_moment(tmp_path, data, monkeypatch):
@@ -394,6 +418,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(data):
         ("infill", 1.5),
         ("learning_rate", 0.0),
         ("minutes", -1.0),
+        ("patience", -1),
         ("seed", -1),
         ("learning_rate", math.inf),
         ("weight_decay", math.nan),

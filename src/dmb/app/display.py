@@ -1,6 +1,5 @@
 """What a training run looks like in a terminal."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmb.data import Codec
-from dmb.training import AnyReport, Fact
+from dmb.training import Fact, Report
 
 
 class Display:
@@ -23,12 +22,11 @@ class Display:
         console: where to.
         codec: shows the sample.
         baseline: shown beside the figure that models are chosen by.
-        minutes: the time limit, if there is one: the end is then whichever comes first.
     """
 
-    def __init__(self, console: Console, codec: Codec, baseline: Fact | None = None, minutes: float | None = None):
-        self.console, self.codec, self.baseline, self.minutes = console, codec, baseline, minutes
-        self._latest: dict[str, AnyReport] = {}
+    def __init__(self, console: Console, codec: Codec, baseline: Fact | None = None):
+        self.console, self.codec, self.baseline = console, codec, baseline
+        self._latest: dict[str, Report] = {}
         self._live: Live | None = None
 
     @contextmanager
@@ -40,7 +38,7 @@ class Display:
         with Live(console=self.console, refresh_per_second=4, transient=False) as self._live:
             yield self
 
-    def update(self, report: AnyReport) -> None:
+    def update(self, report: Report) -> None:
         """Show what `report` says."""
         self._latest[report.phase] = report
         if self._live is not None:
@@ -48,42 +46,39 @@ class Display:
         else:
             self.console.print(self._line(report), highlight=False, markup=False, soft_wrap=True)
 
-    def _line(self, report: AnyReport) -> str:
-        pace = f"  {report.speed}  {self._left(report)}" if report.speed else ""
-        return report.line() + pace
+    def _line(self, report: Report) -> str:
+        return report.line() + ("" if report.phase == "validation" else _left(report))
 
-    def _left(self, report: AnyReport) -> str:
-        """Time to go at the pace so far, if there is one."""
-        return f"{duration(self._seconds_left(report))} left" if report.step else ""
-
-    def _seconds_left(self, report: AnyReport) -> float:
-        by_steps = report.seconds / max(1, report.step) * (report.total_steps - report.step)
-        return by_steps if self.minutes is None else max(0.0, min(by_steps, 60 * self.minutes - report.seconds))
-
-    def _picture(self, last: AnyReport) -> Group:
+    def _picture(self, last: Report) -> Group:
         table = Table.grid(padding=(0, 2))
         latest = [self._latest[phase] for phase in last.phases if phase in self._latest]
-        for facts in (last.place(), *map(self._facts, latest)):
+        where = [*last.place(), Fact("phase", last.phases[last.phase])]
+        for facts in (where, *map(self._facts, latest)):
             table.add_row(*(cell for fact in facts for cell in (fact.name, _value(fact))))
         parts: list[Table | Progress | Panel] = [table, self._bar(last)]
         for report in latest:
             if report.sample is not None:
-                title = f"{report.caption} at step {report.step}"
+                title = f"a sample at step {report.step}"
                 parts.append(Panel(Text(report.shown(self.codec)), title=title, title_align="left"))
         return Group(*parts)
 
-    def _facts(self, report: AnyReport) -> list[Fact]:
+    def _facts(self, report: Report) -> list[Fact]:
         facts = report.facts()
         chosen_by = any(fact.main for fact in facts)
         return [*facts, self.baseline] if self.baseline is not None and chosen_by else facts
 
-    def _bar(self, report: AnyReport) -> Progress:
+    def _bar(self, report: Report) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
-        left = self._seconds_left(report)
-        share = report.seconds / (report.seconds + left) if report.step else 0.0
-        steps = f"step {report.step}/{report.total_steps}  {self._left(report)}"
+        left = report.seconds_left
+        share = 0.0 if left is None else report.seconds / max(report.seconds + left, 1e-9)
+        steps = f"step {report.step}/{report.total_steps}{_left(report)}"
         bar.add_task(steps, total=1000, completed=round(1000 * share))
         return bar
+
+
+def _left(report: Report) -> str:
+    """Time to go, if it is known."""
+    return "" if report.seconds_left is None else f"  {duration(report.seconds_left)} left"
 
 
 def _value(fact: Fact) -> str:
@@ -99,7 +94,7 @@ def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=None)
-        shown = -math.inf
+        shown = time.monotonic() - 25  # where nobody watches: after five seconds, then every thirty
 
         def advance(done: int, total: int) -> None:
             nonlocal shown

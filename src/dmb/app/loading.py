@@ -1,12 +1,17 @@
-"""Any data set by its name, file or run."""
+"""Any data set by its name, file or folder."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from dmb import data
-from dmb.app.tokenizer.codes import codes, is_vqvae
+from dmb.app.tokenizer.codes import is_codes, read_codes
 from dmb.data import Codec, DataSet
 from dmb.data.loading import refuse_encoding, refuse_levels, refuse_unlike
+
+
+def kind_of(source: str | Path) -> str:
+    """What kind of data: `text`, `table`, `array`, `images`; or `codes`, which `dmb tokenize` made."""
+    return "codes" if is_codes(source) else data.kind_of(source)
 
 
 def load(
@@ -15,26 +20,31 @@ def load(
     length: int | None = None,
     encoding: str = "characters",
     levels: int | None = None,
+    most_states: int | None = None,
     codec: Codec | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DataSet:
-    """As `dmb.data.load`; and the run folder of a VQ-VAE stands for the images that it was trained on, as its codes.
+    """As `dmb.data.load`; and a folder that `dmb tokenize` has made is the codes in it.
 
     Args:
         source: a name, or a path.
         length: tokens of a sequence of text.
         encoding: of a text file.
         levels: a channel of an image has.
+        most_states: that an array may have.
         codec: a model's codec, to read other data in its tokens.
-        progress: called with the number of images that a VQ-VAE has encoded, and of all; other data take no time.
+        progress: called with what is read so far and in all, if it takes more than a moment.
 
     >>> load("digits").name
     'digits'
     """
-    if not is_vqvae(source):
-        return data.load(source, length=length, encoding=encoding, levels=levels, codec=codec)
+    if not is_codes(source):
+        return data.load(
+            source, length=length, encoding=encoding, levels=levels, most_states=most_states, codec=codec,
+            progress=progress,
+        )  # fmt: skip
     refuse_levels(source, levels)
     refuse_encoding(source, encoding)
-    found = codes(source, codec=codec, progress=progress)
+    found = read_codes(source, codec)
     refuse_unlike(found, length, codec)
     return found

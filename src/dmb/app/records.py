@@ -2,9 +2,16 @@
 
 import json
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
+from safetensors import safe_open
+
+from dmb.pretrained import WEIGHTS
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 T = TypeVar("T")
@@ -21,7 +28,7 @@ class Record:
     seconds: float
     """Time spent on the run so far."""
     cpu_seconds: float = math.nan
-    """Processor time spent on the run so far."""
+    """Processor time spent on the run so far; nan throughout if a version that did not record it made a part."""
     cycle: int = 0
     tokens: int = 0
     """Tokens seen in Score-learning so far."""
@@ -66,6 +73,29 @@ class BoundResult:
     """The step of the model that was evaluated."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageResult:
+    """How far a model's images are from those of one split of the data."""
+
+    split: str
+    fid: float
+    """Fréchet Inception Distance of samples."""
+    floor: float
+    """The same of training images once they have been tokens: what a perfect model would reach."""
+    real: float
+    """The same of training images as they are."""
+    images: int
+    """How many there are of each kind."""
+    sampler: str
+    steps: int
+    guidance: float = 1.0
+    inception_score: float = math.nan
+    inception_score_deviation: float = math.nan
+    """Standard deviation over parts of the samples."""
+    step: int | None = None
+    """The step of the model that was evaluated."""
+
+
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
@@ -76,6 +106,8 @@ def read_metrics(folder: Path) -> list[Record]:
             except ValueError:
                 break
             records.append(_typed(Record, values, file))
+    if not all(math.isfinite(record.cpu_seconds) for record in records):
+        records = [replace(record, cpu_seconds=math.nan) for record in records]
     return records
 
 
@@ -86,6 +118,16 @@ def read_bounds(folder: Path) -> dict[str, BoundResult]:
         split: _typed(BoundResult, values, folder / EVALUATION)
         for split, values in results.items()
         if isinstance(values, dict) and "bits" in values
+    }
+
+
+def read_images(folder: Path) -> dict[str, ImageResult]:
+    """The distances of images, by split."""
+    results = read_evaluations(folder).get("images", {})
+    return {
+        split: _typed(ImageResult, values, folder / EVALUATION)
+        for split, values in results.items()
+        if isinstance(values, dict) and "fid" in values
     }
 
 
@@ -103,9 +145,33 @@ def read_evaluations(folder: Path) -> dict[str, Any]:
     return results
 
 
+def read_parameters(folder: Path) -> int:
+    """How many parameters the network of the saved model has, read off the file's table of contents."""
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        names = [name for name in file.keys() if name.startswith("network.")]  # noqa: SIM118 (not a dictionary)
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in names)
+
+
 def best(records: list[Record]) -> Record | None:
     """The evaluation that the saved model comes from; None before the first."""
     return next((record for record in reversed(records) if record.improved), None)
+
+
+def validations(records: list[Record]) -> list[Record]:
+    """The evaluations on validation data, in order."""
+    return [record for record in records if record.phase == "validation"]
+
+
+def bits_after(records: Sequence[Record], cpu_seconds: float) -> float:
+    """The best bound on validation data after so much processor time, linear in time between two evaluations.
+
+    Such a curve is usually convex, so interpolation is rather too high than too low: a run that goes on for longer
+    gains nothing by it. After the last evaluation it is the best of all; before the first, or if times are unknown,
+    nan.
+    """
+    known = [record for record in records if math.isfinite(record.cpu_seconds) and math.isfinite(record.bits)]
+    times, bits = [record.cpu_seconds for record in known], accumulate((record.bits for record in known), min)
+    return float(np.interp(cpu_seconds, times, [*bits], left=math.nan)) if known else math.nan
 
 
 def _typed(kind: type[T], values: Any, file: Path) -> T:

@@ -1,13 +1,13 @@
 """A run folder: everything about one training run, in files that say what they are.
 
-run.json            version, recipe with every setting, how tokens become data again
-config.json         the model's description      \\ written by `Bridge.write` or `VQVAE.write`:
-model.safetensors   its weights, best so far      / load them with their `from_pretrained(folder)`
+run.json            version, recipe with every setting, the command that repeats it, how tokens become data again
+config.json         the model's description      \\ written by `Bridge.write`:
+model.safetensors   its weights, best so far      / load them with `Bridge.from_pretrained(folder)`
 metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
 vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes images of them
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
-samples/            of every evaluation, in the data's own format: a sample, or images and what a VQ-VAE makes of them
+samples/            one sample of every evaluation, in the data's own format
 evaluation.json     results of `dmb evaluate`
 report.html         what `dmb report` makes of all this
 """
@@ -23,15 +23,17 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dmb.app.evaluation import CodecQuality, Likelihood, Reconstruction
-from dmb.app.recipes import AnyRecipe, VQRecipe, from_json
-from dmb.app.tokenizer import VQVAE, Codes
+from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.recipes import Recipe, command_line
+from dmb.app.recipes import recipe as find_recipe
+from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics
+from dmb.app.tokenizer import Codes
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet
 from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
-from dmb.training import AnyReport
+from dmb.training import TrainingReport
 from dmb.version import __version__
 
 try:
@@ -39,7 +41,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 2
+FORMAT = 3
 EXAMPLES = 64
 VQVAE_COPY = "vqvae"
 
@@ -51,22 +53,23 @@ class Run:
         path: the folder.
         recipe: what is run.
         codec: turns tokens into data.
-        about: `version` of dmb, when the run was `created`, and `unigram_bits`: what the training data's marginals
-            alone need on each split.
+        about: `version` of dmb, when the run was `created`, `unigram_bits`: what the training data's marginals alone
+            need on each split, and `digest` of the data.
     """
 
-    def __init__(self, path: Path, recipe: AnyRecipe, codec: Codec, about: dict[str, Any]):
+    def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
         self.path, self.recipe, self.codec, self.about = path, recipe, codec, about
         self._tensorboard: Any = None
 
     @classmethod
-    def create(cls, path: Path, recipe: AnyRecipe, data: DataSet) -> "Run":
+    def create(cls, path: Path, recipe: Recipe, data: DataSet) -> "Run":
         """A new folder for a run of `recipe` on `data`; never over an old one."""
         cls.refuse_existing(path)
         about = {
             "version": __version__,
             "created": time.strftime("%Y-%m-%d %H:%M"),
             "unigram_bits": data.baselines(),
+            "digest": data.digest(),
         }
         run = cls(path, recipe, data.codec, about)
         try:
@@ -79,7 +82,7 @@ class Run:
                 save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
             if isinstance(data.codec, Codes):
                 data.codec.keep(path / VQVAE_COPY)
-            run._write_config()  # last: without it the folder is none yet, and can be made again
+            run._write_config()  # last: a folder without run.json counts as unfinished, and may be made again
         except OSError as error:
             raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
         return run
@@ -91,11 +94,16 @@ class Run:
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
         if {name for name in found if not name.startswith(".")} - {"samples", "data.safetensors", VQVAE_COPY}:
-            raise ValueError(f"{path} exists already: choose another --out, or continue it with --resume")
+            raise ValueError(f"{path} exists already: choose another --out, or continue it with dmb resume {path}")
 
     @classmethod
-    def open(cls, path: Path) -> "Run":
-        """The run in `path`, or an error that says why it is none."""
+    def open(cls, path: Path, recipe: str | None = None) -> "Run":
+        """The run in `path`, or an error that says why it is none.
+
+        Args:
+            path: the folder.
+            recipe: for a run of a recipe of the user's own, `FILE.py:FUNCTION`. Code is run only if it is named here.
+        """
         file = path / "run.json"
         if not file.is_file():
             raise ValueError(f"{path} is not a run folder: it has no run.json")
@@ -106,22 +114,30 @@ class Run:
             raise ValueError(f"{file} does not describe a run: {error}") from error
         if found != FORMAT:
             raise ValueError(
-                f"{path} is a run of format {found} (dmb {config.get('version')}), and this version of dmb, "
-                f"{__version__}, reads format {FORMAT} only: train it again"
+                f"{path} is a run of format {found}, made by dmb {config.get('version')}, which reads it; "
+                f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
         try:
-            about = {name: config[name] for name in ("version", "created", "unigram_bits")}
+            about = {name: config[name] for name in ("version", "created", "unigram_bits", "digest")}
+            like = cls._own_recipe(path, config["recipe"]["name"], recipe)
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
-            return cls(path, from_json(config["recipe"]), codec, about)
+            return cls(path, Recipe.from_json(config["recipe"], like), codec, about)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
+
+    @staticmethod
+    def _own_recipe(path: Path, name: str, given: str | None) -> Recipe | None:
+        if given is None and ".py:" in name:
+            raise ValueError(f"{path} has parts of your own making: give --recipe {name}, whose code is then run")
+        return None if given is None else find_recipe(given)
 
     def _write_config(self) -> None:
         config = {
             "format": FORMAT,
             **self.about,
+            "command": command_line(self.recipe, self.path),
             "recipe": self.recipe.to_json(),
             "codec": self.codec.to_config(),
         }
@@ -129,48 +145,31 @@ class Run:
             part.write_text(to_json(config, indent=2) + "\n", encoding="utf-8")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """While the block runs, or this process lives, no other trains in this folder."""
-        with (self.path / ".lock").open("w") as file:
+    def locked(self, name: str = ".lock", *, wait: bool = False) -> Iterator[None]:
+        """While the block runs, or this process lives, no other holds this lock; training is `.lock`."""
+        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)) as file:
             if fcntl is not None:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
                     raise ValueError(f"another process is training in {self.path}") from error
             yield
 
-    def change(self, recipe: AnyRecipe) -> None:
+    def change(self, recipe: Recipe) -> None:
         """Go on with other settings from here."""
         self.recipe = recipe
         self._write_config()
 
     def bridge(self, device: str = "cpu") -> Bridge:
         """The best bridge so far."""
-        if isinstance(self.recipe, VQRecipe):
-            raise ValueError(
-                f"{self.path} is a VQ-VAE, not a bridge: train a bridge on its codes with dmb train cifar10 --data "
-                f"{self.path}"
-            )
-        return Bridge.from_pretrained(self._with_model(), map_location=device)
-
-    def vqvae(self, device: str = "cpu") -> VQVAE:
-        """The best VQ-VAE so far."""
-        if not isinstance(self.recipe, VQRecipe):
-            raise ValueError(f"{self.path} is a bridge, not a VQ-VAE: train one with dmb train vqvae")
-        return VQVAE.from_pretrained(self._with_model(), map_location=device)
-
-    def _with_model(self) -> Path:
         if not (self.path / WEIGHTS).is_file():
             raise ValueError(f"{self.path} has no model yet: it is saved at the first evaluation")
-        return self.path
+        return Bridge.from_pretrained(self.path, map_location=device)
 
     def data(self, source: str | None = None, *, progress: Callable[[int, int], None] | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
         data = self.recipe.data.load(source, codec=self.codec, progress=progress)
-        # up to rounding, which may differ from one machine to the next, and may put an image on the other side of the
-        # border between two codes
-        by = 1e-4 if isinstance(self.codec, Codes) else 1e-9
-        if source is None and data.differs(self.about["unigram_bits"], by=by):
+        if source is None and data.digest() != self.about["digest"]:
             raise ValueError(f"{self.recipe.data.source} has changed since the run began")
         return data
 
@@ -182,58 +181,64 @@ class Run:
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Record]:
         """All reports so far. A last line that a kill cut short is left out."""
-        records = []
-        if (self.path / "metrics.jsonl").is_file():
-            for line in (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-                try:
-                    records.append(json.loads(line))
-                except ValueError:
-                    break
-        return records
+        return read_metrics(self.path)
 
     def rewind(self, count: int) -> None:
         """Forget all but the first `count` reports: a resumed run makes the others again."""
-        kept = self.metrics()[:count]
-        with written_whole(self.path / "metrics.jsonl") as part:
-            part.write_text("".join(to_json(record) + "\n" for record in kept), encoding="utf-8")
+        whole = (self.path / METRICS).read_text(encoding="utf-8").splitlines(keepends=True)
+        with written_whole(self.path / METRICS) as part:
+            part.write_text("".join(whole[: min(count, len(self.metrics()))]), encoding="utf-8")
 
-    def log(self, report: AnyReport) -> None:
+    def log(self, report: TrainingReport) -> None:
         """Add a report to the metrics, and its sample to the samples."""
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
-
         record = report.record()
-        if self._tensorboard is None and (self.path / "metrics.jsonl").exists():
+        if self._tensorboard is None and (self.path / METRICS).exists():
             self.rewind(report.index)  # reports that a resumed run makes again, and a line that a kill cut short
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(to_json(record) + "\n")
-        if self._tensorboard is None:
-            self._tensorboard = SummaryWriter(os.fspath(self.path / "tensorboard"), purge_step=report.step)
+        board = self._board(report.step)
         for name, value in record.items():
             if isinstance(value, float):
-                self._tensorboard.add_scalar(f"{report.phase}/{name}", value, report.step)
+                board.add_scalar(f"{report.phase}/{name}", value, report.step)
         if report.sample is not None:
-            self._tensorboard.add_text("sample", f"```\n{report.shown(self.codec)}\n```", report.step)
-            self.codec.write(self.path / "samples" / f"step_{report.step:09d}{self.codec.extension}", report.sample)
-        self._tensorboard.flush()
+            board.add_text("sample", f"```\n{report.shown(self.codec)}\n```", report.step)
+            samples = self.path / "samples"
+            samples.mkdir(exist_ok=True)
+            self.codec.write(samples / f"step_{report.step:09d}{self.codec.extension}", report.sample)
+        board.flush()
+
+    def _board(self, step: int) -> Any:
+        """TensorBoard's writer, or one that does nothing if TensorBoard is not installed."""
+        if self._tensorboard is None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
+            except ImportError:
+                self._tensorboard = _NoBoard()
+            else:
+                self._tensorboard = SummaryWriter(os.fspath(self.path / "tensorboard"), purge_step=step)
+        return self._tensorboard
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
-    def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Results of `dmb evaluate` by split: bounds, or what comes back of images; under "images", distances."""
-        file = self.path / "evaluation.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    def best(self) -> Record | None:
+        """The evaluation that the model in the folder comes from; None before the first."""
+        return best(self.metrics())
 
-    def best(self) -> dict[str, Any]:
-        """The metrics of the evaluation that the model in the folder comes from; empty before the first."""
-        improved = [record for record in self.metrics() if record.get("improved")]
-        return improved[-1] if improved else {}
-
-    def add_evaluation(self, result: Likelihood | Reconstruction | CodecQuality, step: int | None = None) -> None:
-        """Remember a result, and the step of the model that it belongs to (default: that of the best one)."""
-        with written_whole(self.path / "evaluation.json") as part:
-            results = self.evaluations()
-            place = results.setdefault("images", {}) if isinstance(result, CodecQuality) else results
-            place[result.split] = vars(result) | {"step": self.best().get("step") if step is None else step}
+    def add_evaluation(self, result: Likelihood | ImageQuality) -> None:
+        """Remember a result, and the step of the model that it belongs to."""
+        newest = self.best()
+        with self.locked(".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
+            results = read_evaluations(self.path)
+            place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+            place[result.split] = vars(result) | {"step": None if newest is None else newest.step}
             part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+
+
+class _NoBoard:
+    def add_scalar(self, *_: Any) -> None: ...
+
+    def add_text(self, *_: Any) -> None: ...
+
+    def flush(self) -> None: ...

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.networks.base import LabelEmbedding, Network, refuse_label
-from dmb.networks.transformer import Block, rotary_angles, rotate, zeroed
+from dmb.networks.transformer import Attentive, Block, rotate
 
 
 @dataclass
@@ -144,7 +144,7 @@ class OrderedBlock(Block):
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
-class OrderedTransformer(OrderedNetwork):
+class OrderedTransformer(Attentive, OrderedNetwork):
     """Two streams through one set of weights, so that one pass answers for every position of a path.
 
     Position `i` has a content, which sees the contents of turns up to its own, and a query, whose token is hidden and
@@ -152,17 +152,7 @@ class OrderedTransformer(OrderedNetwork):
     has such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In
     every block there is also one learned value that everyone sees: the first query has nothing else to look at.
 
-    Args:
-        num_states: `n`, of the process; the last is the mask.
-        num_positions: `d`.
-        blocks: how many attention blocks.
-        width: size of a position's vector; a multiple of `2 · heads`.
-        heads: attention heads.
-        conditioning: size of the vector that a label is embedded into.
-        dropout: on attention and MLP outputs.
-        num_classes: how many class labels there are; 0 for a model without.
-        label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
-        placed: give every position a vector of its own, as for a `Transformer`.
+    Arguments are those of `Attentive`; the last state is the mask, and only a label is embedded, no time.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
@@ -173,42 +163,9 @@ class OrderedTransformer(OrderedNetwork):
     """
 
     block: ClassVar[type[Block]] = OrderedBlock
-    rotary: Float[Tensor, "2 d h"]
 
-    def __init__(
-        self,
-        num_states: int,
-        num_positions: int,
-        *,
-        blocks: int = 4,
-        width: int = 96,
-        heads: int = 4,
-        conditioning: int = 64,
-        dropout: float = 0.1,
-        num_classes: int = 0,
-        label_dropout: float = 0.1,
-        placed: bool = False,
-    ):
-        super().__init__()
-        if width % (2 * heads):
-            raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
-        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options = {
-            "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
-            "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
-        }  # fmt: skip
-        self.tokens = nn.Embedding(num_states, width)
-        self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
-        self.label = LabelEmbedding(num_classes, conditioning, label_dropout if num_classes else 0.0)
-        self.blocks = nn.ModuleList([self.block(width, heads, conditioning, dropout) for _ in range(blocks)])
-        self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.modulation = zeroed(nn.Linear(conditioning, 2 * width))
-        self.output = zeroed(nn.Linear(width, num_states))
-        self.register_buffer("rotary", rotary_angles(num_positions, width // heads), persistent=False)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-
-    def config(self) -> dict[str, Any]:
-        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
+    def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
+        self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)
 
     def forward(
         self,
@@ -280,8 +237,3 @@ class OrderedTransformer(OrderedNetwork):
         if not self.num_classes:
             refuse_label(label)
         return F.silu(self.label(label, batch))
-
-    def last(self, x: Float[Tensor, "b m w"], condition: Float[Tensor, "b c"]) -> Float[Tensor, "b m n"]:
-        """What comes out of the last block as one number per state."""
-        shift, scale = self.modulation(condition)[:, None].chunk(2, dim=-1)
-        return self.output(self.norm(x) * (1 + scale) + shift)

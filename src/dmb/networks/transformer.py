@@ -1,6 +1,7 @@
 """The diffusion transformer of SEDD: rotary attention, adaptive layer norms that start at zero."""
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,85 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.networks.base import Conditioning, Network
-
-
-class Transformer(Network):
-    """A bidirectional transformer over positions, conditioned on time (and a class) by adaLN-zero.
-
-    Its last layer starts at zero: an untrained model gives the same number to every state.
-
-    Args:
-        num_states: `n`, of the process.
-        num_positions: `d`.
-        blocks: how many attention blocks.
-        width: size of a position's vector; a multiple of `2 · heads`.
-        heads: attention heads.
-        conditioning: size of the vector that time and label are embedded into.
-        dropout: on attention and MLP outputs.
-        num_classes: how many class labels there are; 0 for a model without.
-        label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
-        placed: give every position a vector of its own, learned from zero. Rotary attention knows how far positions
-            are from each other, but not where they are: of tokens that are all alike, as masks are, it makes the same
-            everywhere. That is right for windows of text, and wrong for images, whose top is not their bottom.
-
-    >>> network = Transformer(num_states=27, num_positions=64)
-    >>> sum(p.numel() for p in network.parameters())
-    620155
-    """
-
-    def __init__(
-        self,
-        num_states: int,
-        num_positions: int,
-        *,
-        blocks: int = 4,
-        width: int = 96,
-        heads: int = 4,
-        conditioning: int = 64,
-        dropout: float = 0.1,
-        num_classes: int = 0,
-        label_dropout: float = 0.1,
-        placed: bool = False,
-    ):
-        super().__init__()
-        if width % (2 * heads):
-            raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
-        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options = {
-            "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
-            "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
-        }  # fmt: skip
-        self.tokens = nn.Embedding(num_states, width)
-        self.given = nn.Parameter(torch.zeros(width))
-        self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
-        self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
-        self.blocks = nn.ModuleList([Block(width, heads, conditioning, dropout) for _ in range(blocks)])
-        self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.modulation = zeroed(nn.Linear(conditioning, 2 * width))
-        self.output = zeroed(nn.Linear(width, num_states))
-        self.register_buffer("rotary", rotary_angles(num_positions, width // heads), persistent=False)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-
-    def config(self) -> dict[str, Any]:
-        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
-
-    def forward(
-        self,
-        x_t: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"],
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-    ) -> Float[Tensor, "b d n"]:
-        condition = self.conditioning(t, label)
-        x = self.tokens(x_t)
-        if self.places is not None:
-            x = x + self.places
-        if given is not None:
-            x = x + given[..., None] * self.given
-        for block in self.blocks:
-            x = block(x, condition, self.rotary)
-        shift, scale = self.modulation(condition)[:, None].chunk(2, dim=-1)
-        return self.output(self.norm(x) * (1 + scale) + shift)
 
 
 class Block(nn.Module):
@@ -129,6 +51,108 @@ class Block(nn.Module):
     def by_head(self, x: Float[Tensor, "b d w"]) -> Float[Tensor, "b k d h"]:
         """Features divided among the heads."""
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class Attentive(Network):
+    """What all transformers share: tokens and places as vectors, a stack of blocks, and a last layer.
+
+    The last layer starts at zero: an untrained model gives the same number to every state.
+
+    Args:
+        num_states: `n`, of the process.
+        num_positions: `d`.
+        blocks: how many attention blocks.
+        width: size of a position's vector; a multiple of `2 · heads`.
+        heads: attention heads.
+        conditioning: size of the vector that time and label are embedded into.
+        dropout: on attention and MLP outputs.
+        num_classes: how many class labels there are; 0 for a model without.
+        label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
+        placed: give every position a vector of its own, learned from zero. Rotary attention knows how far positions
+            are from each other, but not where they are: of tokens that are all alike, as masks are, it makes the same
+            everywhere. That is right for windows of text, and wrong for images, whose top is not their bottom.
+    """
+
+    block: ClassVar[type["Block"]]
+    rotary: Float[Tensor, "2 d h"]
+
+    def __init__(
+        self,
+        num_states: int,
+        num_positions: int,
+        *,
+        blocks: int = 4,
+        width: int = 96,
+        heads: int = 4,
+        conditioning: int = 64,
+        dropout: float = 0.1,
+        num_classes: int = 0,
+        label_dropout: float = 0.1,
+        placed: bool = False,
+    ):
+        super().__init__()
+        if width % (2 * heads):
+            raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
+        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
+        self._options = {
+            "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
+            "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
+        }  # fmt: skip
+        self.tokens = nn.Embedding(num_states, width)
+        self.add_conditioning(width, conditioning, label_dropout)
+        self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
+        self.blocks = nn.ModuleList([self.block(width, heads, conditioning, dropout) for _ in range(blocks)])
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.modulation = zeroed(nn.Linear(conditioning, 2 * width))
+        self.output = zeroed(nn.Linear(width, num_states))
+        self.register_buffer("rotary", rotary_angles(num_positions, width // heads), persistent=False)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+
+    @abstractmethod
+    def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
+        """Make the layers that tell all others about time, label and given positions."""
+
+    def config(self) -> dict[str, Any]:
+        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
+
+    def last(self, x: Float[Tensor, "b m w"], condition: Float[Tensor, "b c"]) -> Float[Tensor, "b m n"]:
+        """What comes out of the last block as one number per state."""
+        shift, scale = self.modulation(condition)[:, None].chunk(2, dim=-1)
+        return self.output(self.norm(x) * (1 + scale) + shift)
+
+
+class Transformer(Attentive):
+    """A bidirectional transformer over positions, conditioned on time (and a class) by adaLN-zero.
+
+    Arguments are those of `Attentive`.
+
+    >>> network = Transformer(num_states=27, num_positions=64)
+    >>> sum(p.numel() for p in network.parameters())
+    620155
+    """
+
+    block = Block
+
+    def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
+        self.given = nn.Parameter(torch.zeros(width))
+        self.conditioning = Conditioning(conditioning, self.num_classes, label_dropout)
+
+    def forward(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"],
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        condition = self.conditioning(t, label)
+        x = self.tokens(x_t)
+        if self.places is not None:
+            x = x + self.places
+        if given is not None:
+            x = x + given[..., None] * self.given
+        for block in self.blocks:
+            x = block(x, condition, self.rotary)
+        return self.last(x, condition)
 
 
 def rotary_angles(num_positions: int, head_width: int) -> Float[Tensor, "2 d h"]:

@@ -192,7 +192,7 @@ class ForwardProcess(Door, Configurable):
         if self.names:
             log_rho = torch.where(self.data_states, log_rho, -torch.inf)
         joint = log_rho.to(self.dtype) + self.log_likelihood(x_t, clock)
-        return joint - joint.logsumexp(-1, keepdim=True)  # whose float32 sums keep digits that log_softmax's lose
+        return numerics.log_normalise(joint)
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:

@@ -84,7 +84,7 @@ class Denoiser:
         """A posterior, guided away from the one `without` a label, tempered and cut to its nucleus."""
         log_posterior = self._guided(log_posterior, without)
         if without is not None or self.temperature != 1:
-            log_posterior = (log_posterior / self.temperature).log_softmax(-1)
+            log_posterior = numerics.log_normalise(log_posterior / self.temperature)
         if self.top_p < 1:
             log_posterior = _nucleus(log_posterior, self.top_p)
         return log_posterior
@@ -218,4 +218,4 @@ def _nucleus(log_p: Float[Tensor, "b d n"], top_p: float) -> Float[Tensor, "b d 
     ordered, index = log_p.sort(-1, descending=True)
     before = numerics.prefix_sum(ordered.exp())
     ordered = ordered.masked_fill(before >= top_p, -torch.inf)
-    return torch.empty_like(log_p).scatter_(-1, index, ordered).log_softmax(-1)
+    return numerics.log_normalise(torch.empty_like(log_p).scatter_(-1, index, ordered))

@@ -84,4 +84,4 @@ class _Reader:
             torch.where(states, self._network.extend(memory, tokens, at, filled, ask).to(process.dtype), -torch.inf)
             for memory in self._memories
         ]
-        return self._denoiser.shaped(*(outputs.log_softmax(-1) for outputs in told))
+        return self._denoiser.shaped(*(numerics.log_normalise(outputs) for outputs in told))

@@ -14,29 +14,22 @@ from dmb.bridge import Bridge
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
+from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
 from dmb.variance import CostBaseline, TimeDensity
 
 
 @dataclass
-class TrainingState:
-    """Where Algorithm 1 has come to. With the tensors and the settings it decides all that follows."""
+class TrainingState(Progress):
+    """Where Algorithm 1 has come to; `step` counts the steps of Score-learning in all cycles."""
 
     cycle: int = 0
     phase: str = "matrix"
     phase_step: int = 0
-    step: int = 0
-    """Steps of Score-learning in all cycles so far."""
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
     running_bits: float | None = None
     """Running mean of J_score on training batches, bits per token."""
     prior_bits: float = math.nan
     """J_Q under p_0, bits per token."""
-    best_bits: float | None = None
-    best_step: int | None = None
-    evaluated_step: int | None = None
-    reports: int = 0
     seen_bits: float = 0.0
     """Sum of J_score over the steps since the last report."""
     seen_steps: int = 0
@@ -149,11 +142,11 @@ class Learner:
         get_ema_multi_avg_fn(min(self.settings.ema, (1 + count) / (10 + count)))(average, current, count)
 
     def set_rates(self) -> None:
-        """Give the optimiser the learning rate and the weight decay of this step: functions of the step alone."""
+        """Give the optimiser the learning rate and the weight decay of this step: functions of the progress alone."""
         settings, step = self.settings, self.progress.step
         rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup))
         if settings.decay == "cosine":
-            rate *= (1 + math.cos(math.pi * min(1.0, step / settings.total_steps))) / 2
+            rate *= (1 + math.cos(math.pi * self.progress.schedule(settings.total_steps))) / 2
         until = settings.weight_decay_until
         decay = settings.weight_decay if until is None or step < until else 0.0
         for group in self._score_optimiser.param_groups:

@@ -1,34 +1,88 @@
-"""What all training has in common: a clock, a caller who may stop it, and checkpoints to go on from."""
+"""The loop of all training: steps, reports, evaluations and checkpoints, a clock, and a way to stop and go on."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from dmb.training.checkpoint import Checkpoint, Checkpoints
 from dmb.training.engine import Engine, averaged
+from dmb.training.reporting import Report
+
+
+@dataclass
+class Progress:
+    """How far a run has come. With the tensors and the settings it decides all that follows."""
+
+    step: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    reports: int = 0
+    best: float | None = None
+    """The lowest loss of an evaluation so far."""
+    best_step: int | None = None
+    evaluated_step: int | None = None
+    stale: int = 0
+    """Evaluations since the best one."""
+    share: float = 0.0
+    """How much of its schedule the run has used up by the clock, if its time is limited; 1 is all."""
+
+    def schedule(self, total_steps: int) -> float:
+        """Where in [0, 1] the schedule of the learning rate is: as far as the steps are, or the clock if that is ahead.
+
+        >>> Progress(step=3).schedule(10), Progress(step=3, share=0.5).schedule(10)
+        (0.3, 0.5)
+        """
+        return max(min(1.0, self.step / total_steps), self.share)
+
+
+class Step(NamedTuple):
+    """What a learner says after a step."""
+
+    report: Report | None = None
+    evaluate: bool = False
+    """Whether an evaluation is due."""
+    counts: bool = True
+    """Whether it was a step that training is measured in; time that is up ends training after such a step only."""
+
+
+class Evaluation(NamedTuple):
+    """What a learner says of its model."""
+
+    loss: float
+    """What the best model has the lowest of."""
+    report: Report
 
 
 @runtime_checkable
-class Learns(Protocol):
-    """What a loop needs of a learner."""
+class Learner(Protocol):
+    """What learns. All processes call its methods together."""
 
     progress: Any
-    """Has `step`, `seconds`, `cpu_seconds` and `best_step`."""
+    """A `Progress`, or a subclass of it."""
+    settings: Any
+    """Has `total_steps`, `minutes`, `patience` and `keep`."""
 
-    def checkpoint(self) -> Checkpoint: ...
+    def steps(self) -> Iterator[Step]:
+        """Learn from where `progress` says, one step each time, to the end."""
 
-    def restore(self, checkpoint: Checkpoint) -> None: ...
+    def evaluate(self) -> Evaluation:
+        """Look at validation data."""
 
+    def keep(self, folder: Path | None) -> None:
+        """Give the model as it is now to the caller; with a folder, write it there too. It is the best so far."""
 
-def checkpoints_in(folder: Path | str | None, keep: int, resume: bool) -> Checkpoints | None:
-    """Where checkpoints go; a ValueError if there are some that are not to be gone on from."""
-    checkpoints = None if folder is None else Checkpoints(Path(folder) / "checkpoints", keep)
-    if checkpoints is not None and checkpoints.steps() and not resume:
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    return checkpoints
+    def fetch(self, folder: Path) -> None:
+        """Give the caller the model that `keep` wrote."""
+
+    def checkpoint(self) -> Checkpoint:
+        """All that is needed to go on."""
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Become what was saved; a ValueError if it was another model."""
 
 
 class Loop:
@@ -37,65 +91,114 @@ class Loop:
     Args:
         learner: what learns.
         fabric: the engine.
-        checkpoints: where to keep them. Default: nowhere.
-        resume: go on from the newest, if there is one.
-        minutes: the time limit, if there is one.
-        stop: asked whether to stop.
+        folder: where to keep checkpoints and the best model. Default: nowhere.
+        resume: go on from the newest checkpoint, if there is one.
+        stop: asked after every step; when it says True a checkpoint is saved and training ends.
     """
 
     def __init__(
         self,
-        learner: Learns,
+        learner: Learner,
         fabric: Engine,
-        checkpoints: Checkpoints | None,
-        resume: bool,
-        minutes: float | None,
-        stop: Callable[[], bool] | None,
+        folder: Path | str | None = None,
+        resume: bool = False,
+        stop: Callable[[], bool] | None = None,
     ):
-        self._learner, self.fabric, self.checkpoints = learner, fabric, checkpoints
-        self._minutes, self._stop = minutes, stop or (lambda: False)
-        newest = checkpoints.newest() if checkpoints is not None and resume else None
+        self.learner, self.fabric, self.folder = learner, fabric, None if folder is None else Path(folder)
+        self._stop, self._limit = stop or (lambda: False), 60 * (learner.settings.minutes or 0.0)
+        self.checkpoints = (
+            None if self.folder is None else Checkpoints(self.folder / "checkpoints", learner.settings.keep)
+        )
+        if self.checkpoints is not None and self.checkpoints.steps() and not resume:
+            raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+        newest = self.checkpoints.newest() if self.checkpoints is not None and resume else None
         step = None if newest is None else newest.state["step"]
         if fabric.world_size > 1 and fabric.broadcast(step) != step:
             raise ValueError("all processes must see the same run folder: put it on a disk that they share")
         if newest is not None:
             learner.restore(newest)
-            if minutes is not None and learner.progress.seconds >= 60 * minutes:
-                raise ValueError(f"the run has used up its {minutes:g} minutes; give it more")
-        self._started = time.perf_counter() - learner.progress.seconds
-        self._cpu_started = time.process_time() - learner.progress.cpu_seconds
+            if self.folder is not None and learner.progress.best_step is not None:
+                learner.fetch(self.folder)
+        progress = learner.progress
+        if progress.share >= 1:  # its time was up: what it is given now is a schedule of its own
+            progress.share = 0.0
+        self._first_step, self._first_share = progress.step, progress.schedule(learner.settings.total_steps)
+        self._before, self._cpu_before = progress.seconds, progress.cpu_seconds
+        self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
-    @property
-    def best_folder(self) -> Path | None:
-        """Where the best model so far is, if there is one."""
-        if self.checkpoints is None or self._learner.progress.best_step is None:
-            return None
-        return self.checkpoints.folder.parent
+    def run(self) -> Iterator[Any]:
+        """Train, yielding reports."""
+        progress = self.learner.progress
+        if self._impatient():
+            return
+        for step in self.learner.steps():
+            asked, out_of_time = self._interrupted()
+            out_of_time = out_of_time and step.counts
+            if step.report is not None:
+                yield self._stamped(step.report)
+            evaluate = (step.evaluate or out_of_time) and progress.evaluated_step != progress.step
+            if evaluate:
+                yield self._stamped(self._evaluated())
+            if out_of_time:
+                progress.share = 1.0
+            if evaluate or asked or out_of_time:
+                self._save()
+            if asked or out_of_time or self._impatient():
+                return
 
-    def seconds(self) -> float:
-        """Time spent on the run so far."""
-        return time.perf_counter() - self._started
+    def _evaluated(self) -> Report:
+        progress = self.learner.progress
+        loss, report = self.learner.evaluate()
+        improved = progress.best is None or loss < progress.best
+        progress.evaluated_step, progress.stale = progress.step, 0 if improved else progress.stale + 1
+        if improved:
+            progress.best, progress.best_step = loss, progress.step
+            self.learner.keep(self.folder)
+        return replace(report, improved=improved)
 
-    def cpu_seconds(self) -> float:
-        """Processor time spent on the run so far, by all threads of this process; a busy machine does not add to it."""
-        return time.process_time() - self._cpu_started
+    def _impatient(self) -> bool:
+        return 0 < self.learner.settings.patience <= self.learner.progress.stale
 
-    def interrupted(self) -> tuple[bool, bool]:
-        """Whether the caller asks to stop, and whether time is up; all processes agree."""
-        asked, out_of_time = self._stop(), self._minutes is not None and self.seconds() > 60 * self._minutes
-        if self.fabric.world_size == 1:
-            return asked, out_of_time
-        flags = torch.tensor([asked, out_of_time], dtype=torch.float32, device=self.fabric.device)
-        flags = averaged(self.fabric, flags)
-        return bool(flags[0] > 0), bool(flags[1] > 0)
+    def _elapsed(self) -> float:
+        """Seconds of this call."""
+        return time.perf_counter() - self._began
 
-    def save(self) -> None:
-        """Keep a checkpoint."""
+    def _stamped(self, report: Report) -> Report:
+        """`report` with its place and time."""
+        progress, total = self.learner.progress, self.learner.settings.total_steps
+        elapsed, done, left = self._elapsed(), progress.step - self._first_step, None
+        if done:
+            left = elapsed / done * max(0, total - progress.step)
+            if self._limit:
+                left = max(0.0, min(left, self._limit - elapsed))
+        progress.reports += 1
+        return replace(
+            report,
+            index=progress.reports - 1,
+            step=progress.step,
+            total_steps=total,
+            seconds=self._before + elapsed,
+            cpu_seconds=self._cpu_before + time.process_time() - self._cpu_began,
+            seconds_left=left,
+        )
+
+    def _interrupted(self) -> tuple[bool, bool]:
+        """Whether the caller asks to stop, and whether time is up; all processes agree, and on the schedule too."""
+        asked, used = float(self._stop()), self._elapsed() / self._limit if self._limit else 0.0
+        if self.fabric.world_size > 1:
+            asked, used = averaged(self.fabric, torch.tensor([asked, used], device=self.fabric.device)).tolist()
+        if self._limit:
+            share = self._first_share + (1 - self._first_share) * min(1.0, used)
+            self.learner.progress.share = max(self.learner.progress.share, share)
+        return asked > 0, used > 1
+
+    def _save(self) -> None:
         if self.checkpoints is None:
             return
-        progress = self._learner.progress
-        progress.seconds, progress.cpu_seconds = self.seconds(), self.cpu_seconds()
-        checkpoint = self._learner.checkpoint()
+        progress = self.learner.progress
+        progress.seconds = self._before + self._elapsed()
+        progress.cpu_seconds = self._cpu_before + time.process_time() - self._cpu_began
+        checkpoint = self.learner.checkpoint()
         if self.fabric.is_global_zero:
             self.checkpoints.save(progress.step, checkpoint, progress.best_step)
         self.fabric.barrier()

@@ -33,17 +33,25 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
     have they one on `J_Q` by whole paths, where it is 0.
     """
     settings, progress = learner.settings, learner.progress
-    by_paths = learner.model.ordered is not None and settings.matrix_objective == "prior"
-    has_phase = learner.matrix_optimiser is not None and not learner.joint and not by_paths
-    steps = settings.matrix_steps if has_phase else 0
-    tolerance = settings.matrix_tolerance if settings.matrix_objective == "prior" else 0.0
-    while progress.phase_step < steps and not progress.prior_bits < tolerance:
+    while not matrix_is_over(learner):
         if settings.matrix_objective == "bound":
             _matrix_backward(learner, data)
         learner.step_rates()
         progress.prior_bits = learner.prior_bits()
         progress.phase_step += 1
         yield progress.prior_bits
+
+
+def matrix_is_over(learner: Learner) -> bool:
+    """Whether Matrix-learning of this cycle has come to its end, or there is none."""
+    settings, progress = learner.settings, learner.progress
+    by_prior = settings.matrix_objective == "prior"
+    by_paths = learner.model.ordered is not None and by_prior
+    if learner.matrix_optimiser is None or learner.joint or by_paths:
+        return True
+    return progress.phase_step >= settings.matrix_steps or (
+        by_prior and progress.prior_bits < settings.matrix_tolerance
+    )
 
 
 def _matrix_backward(learner: Learner, data: Split) -> None:
@@ -72,16 +80,22 @@ def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
     are functions of the seed and the step alone, so a run that was interrupted, or is spread over more processes or
     more accumulated parts, learns the same.
     """
-    settings, progress = learner.settings, learner.progress
+    progress = learner.progress
     if progress.phase_step == 0:
         progress.running_bits = None  # what the cycle before has reached says nothing about this one
-    while progress.phase_step < settings.score_steps and not _below(progress, settings.score_tolerance):
+    while not score_is_over(learner):
         step = score_step(learner, data)
         progress.step += 1
         progress.phase_step += 1
         before = step.loss_bits if progress.running_bits is None else progress.running_bits
         progress.running_bits = before + (step.loss_bits - before) / RUNNING_STEPS
         yield step
+
+
+def score_is_over(learner: Learner) -> bool:
+    """Whether Score-learning of this cycle has come to its end."""
+    settings, progress = learner.settings, learner.progress
+    return progress.phase_step >= settings.score_steps or _below(progress, settings.score_tolerance)
 
 
 def score_step(learner: Learner, data: Split) -> ScoreStep:

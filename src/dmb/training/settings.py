@@ -71,7 +71,10 @@ class TrainingSettings:
     seed: int = 0
     """Of data order, noise and dropout."""
     minutes: float | None = None
-    """Stop after so much time, whatever the steps say."""
+    """Stop after so much time, counted anew when a run is resumed. With decay="cosine" the learning rate has then
+    fallen to 0. Default: as long as the steps take."""
+    patience: int = 0
+    """Stop after so many evaluations in a row without a better one. Default: 0, never."""
     log_every: int = 50
     """Steps between reports."""
     evaluate_every: int = 500
@@ -103,7 +106,8 @@ class TrainingSettings:
         positive = ("learning_rate", "matrix_learning_rate")
         for name in positive:
             _require(getattr(self, name) > 0, name, "positive", getattr(self, name))
-        others = {"matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip"}
+        others = {"matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
+                  "patience"}  # fmt: skip
         for name in others:
             _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)

@@ -13,20 +13,19 @@ from dmb.data.base import DataSet
 from dmb.losses import Bound
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
-from dmb.training.checkpoint import Checkpoints
 from dmb.training.engine import Engine, averaged, engine, gathered
 from dmb.training.fitness import refuse_unfit
-from dmb.training.learner import Learner, TrainingState
-from dmb.training.loop import Loop, checkpoints_in
-from dmb.training.phases import matrix_phase, score_phase
-from dmb.training.reporting import AnyReport, Fact
+from dmb.training.learner import Learner
+from dmb.training.loop import Evaluation, Loop, Step
+from dmb.training.phases import matrix_is_over, matrix_phase, score_is_over, score_phase
+from dmb.training.reporting import Fact, Report
 from dmb.training.settings import TrainingSettings, settings_from
 
 MOST_RATES_LOGGED = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingReport(AnyReport):
+class TrainingReport(Report):
     """What happened since the report before. Bits are bits per token; steps are those of Score-learning in all cycles.
 
     The sample is one, always from the same random numbers.
@@ -65,46 +64,23 @@ class TrainingReport(AnyReport):
         return self.prior_bits + (self.score_bits or 0.0)
 
     def record(self) -> dict[str, Any]:
-        """The report as JSON, without the sample."""
-        names = ("phase", "cycle", "step", "tokens", "seconds", "cpu_seconds", "prior_bits", "score_bits",
-                 "tokens_per_second", "gradient_norm", "learning_rate", "alpha", "log_speeds")  # fmt: skip
-        record = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if self.validation is not None:
-            record |= {
-                "bits": self.validation.bits_per_token,
-                "stderr": self.validation.stderr,
-                "score_bits": self.validation.score_bits,
-                "prior_bits": self.validation.prior_bits,
-                "improved": self.improved,
-            }
+        record = super().record()
+        bound = record.pop("validation", None)
+        if bound is not None:
+            record |= {"bits": bound.bits_per_token, "stderr": bound.stderr}
+            record |= {"score_bits": bound.score_bits, "prior_bits": bound.prior_bits}
         return record
 
-    def line(self) -> str:
-        head = f"cycle {self.cycle}  {self.counter()}"
-        if self.validation is not None:
-            best = "  best so far" if self.improved else ""
-            return f"{head}  bound {self._bound()} bits per token{best}"
-        if self.score_bits is None:
-            return f"{head}  J_Q {self.prior_bits:.5f} bits per token"
-        return f"{head}  loss {self.bits:.4f}"
-
     def place(self) -> list[Fact]:
-        return [Fact("cycle", str(self.cycle)), Fact("phase", self.phases[self.phase])]
+        return [Fact("cycle", str(self.cycle))]
 
     def facts(self) -> list[Fact]:
         if self.validation is not None:
-            return [Fact("bound", self._bound(), "bits", main=True)]
+            bound = f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
+            return [Fact("bound", bound, "bits per token", main=True)]
         if self.score_bits is None:
-            return [Fact("J_Q", f"{self.prior_bits:.5f}", "bits")]
-        return [Fact("loss", f"{self.bits:.4f}", "bits"), Fact("speed", self.speed)]
-
-    @property
-    def speed(self) -> str:
-        return f"{self.tokens_per_second or 0:,.0f} tokens/s" if self.phase == "score" else ""
-
-    def _bound(self) -> str:
-        assert self.validation is not None
-        return f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
+            return [Fact("J_Q", f"{self.prior_bits:.5f}", "bits per token")]
+        return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", "tokens/s")]
 
 
 def train(
@@ -148,69 +124,86 @@ def train(
     refuse_unfit(bridge, data, settings, fabric)
     if folder is not None:
         bridge.description()  # refuses, before anything is trained, a network that could not be saved
-    checkpoints = checkpoints_in(folder, settings.keep, resume)
-    return _Trainer(bridge, data, settings, fabric, checkpoints, resume, stop).run()
+    return Loop(Algorithm1(bridge, data, settings, fabric), fabric, folder, resume, stop).run()
 
 
-class _Trainer:
-    def __init__(
-        self,
-        bridge: Bridge,
-        data: DataSet,
-        settings: TrainingSettings,
-        fabric: Engine,
-        checkpoints: Checkpoints | None,
-        resume: bool,
-        stop: Callable[[], bool] | None,
-    ):
-        self.bridge, self.data, self.settings, self.fabric = bridge, data, settings, fabric
-        self.learner = Learner(bridge, settings, fabric)
-        self.loop = Loop(self.learner, fabric, checkpoints, resume, settings.minutes, stop)
-        if self.loop.best_folder is not None:
-            best = Bridge.from_pretrained(self.loop.best_folder)
-            bridge.process.set_marginals(best.process.p_0)
-            bridge.load_state_dict(best.state_dict())
-        self._since = (self.progress.step, time.perf_counter())
+class Algorithm1(Learner):
+    """A bridge that learns by Algorithm 1, as the loop of all training wants it.
 
-    @property
-    def progress(self) -> TrainingState:
-        return self.learner.progress
+    Args:
+        bridge: what to train.
+        data: what on.
+        settings: how.
+        fabric: the engine, launched.
+    """
 
-    def run(self) -> Iterator[TrainingReport]:
+    def __init__(self, bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine):
+        super().__init__(bridge, settings, fabric)
+        self.bridge, self.data = bridge, data
+        self._since = (0, time.perf_counter())
+
+    def steps(self) -> Iterator[Step]:
         """Lines 2 to 18 of Algorithm 1."""
         settings, progress = self.settings, self.progress
         while progress.cycle < settings.cycles and not self._converged():
             if progress.phase == "matrix":
                 by_paths = self.bridge.ordered is not None  # which have no prior that would depend on p_0
                 if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and not by_paths:
-                    self.learner.reestimate_marginals()
-                for _ in matrix_phase(self.learner, self.data.train):
-                    asked, _ = self.loop.interrupted()  # if time is up, there is a first step of Score-learning yet
-                    if asked:
-                        return self.loop.save()
-                if progress.phase_step > 0:
-                    yield self._report("matrix", alpha=self._alpha())
+                    self.reestimate_marginals()
+                for _ in matrix_phase(self, self.data.train):
+                    report = self._report("matrix", alpha=self._alpha()) if matrix_is_over(self) else None
+                    yield Step(report, counts=False)
                 progress.phase, progress.phase_step = "score", 0
             self._since = (progress.step, time.perf_counter())
-            for step in score_phase(self.learner, self.data.train):
-                progress.seen_bits += step.loss_bits
+            for seen in score_phase(self, self.data.train):
+                progress.seen_bits += seen.loss_bits
                 progress.seen_steps += 1
-                asked, out_of_time = self.loop.interrupted()
-                if progress.step % settings.log_every == 0:
-                    yield self._score_report(step.gradient_norm)
-                if progress.step % settings.evaluate_every == 0 or out_of_time:
-                    yield self._evaluate()
-                    self.loop.save()
+                logged = self._score_report(seen.gradient_norm) if progress.step % settings.log_every == 0 else None
+                evaluate = progress.step % settings.evaluate_every == 0 or score_is_over(self)
+                yield Step(logged, evaluate)
+                if evaluate:
                     self._since = (progress.step, time.perf_counter())
-                if out_of_time:
-                    return None
-                if asked:
-                    return self.loop.save()
-            if progress.evaluated_step != progress.step:
-                yield self._evaluate()
             progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
-            self.loop.save()
-        return None
+
+    def evaluate(self) -> Evaluation:
+        """The bound on validation data, each process on its share, with the averaged weights; and one sample."""
+        settings, fabric = self.settings, self.fabric
+        split, world = self.data.validation, fabric.world_size
+        chosen = split.spread(settings.evaluate_sequences)
+        if len(chosen) < world:
+            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
+        rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
+        label = split.labels(rows) if self.bridge.num_classes else None
+        bound = self.averaged.bound(
+            split[rows].to(fabric.device),
+            label=None if label is None else label.to(fabric.device),
+            batch_size=max(1, settings.batch_size // world // settings.accumulate),
+            generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
+        )
+        if world > 1:
+            score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
+            variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
+            bound = Bound(score, prior, bound.num_positions, variance)
+        sample = self.averaged.sample(
+            1,
+            steps=settings.chain_steps,
+            generator=seeded(settings.seed, "sample", device=fabric.device),
+        )
+        report = self._report(
+            "validation", validation=bound, sample=sample.cpu(), alpha=self._alpha(), log_speeds=self._log_speeds()
+        )
+        return Evaluation(bound.bits_per_token, report)
+
+    def keep(self, folder: Path | None) -> None:
+        """Give the averaged weights to the bridge."""
+        self.hand_over(self.bridge)
+        if folder is not None and self.fabric.is_global_zero:
+            self.bridge.write(folder)
+
+    def fetch(self, folder: Path) -> None:
+        best = Bridge.from_pretrained(folder)
+        self.bridge.process.set_marginals(best.process.p_0)
+        self.bridge.load_state_dict(best.state_dict())
 
     def _converged(self) -> bool:
         """Whether J_score + J_Q was below ε when the last cycle ended."""
@@ -221,21 +214,10 @@ class _Trainer:
 
     def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> TrainingReport:
         progress, settings = self.progress, self.settings
-        progress.reports += 1
-        if self.learner.joint:  # the rates have moved since the report before
-            progress.prior_bits = self.learner.prior_bits()
-        return TrainingReport(
-            index=progress.reports - 1,
-            phase=phase,
-            cycle=progress.cycle,
-            step=progress.step,
-            total_steps=settings.total_steps,
-            tokens=progress.step * settings.batch_size * self.data.num_positions,
-            seconds=self.loop.seconds(),
-            cpu_seconds=self.loop.cpu_seconds(),
-            prior_bits=progress.prior_bits,
-            **parts,
-        )
+        if self.joint:  # the rates have moved since the report before
+            progress.prior_bits = self.prior_bits()
+        tokens = progress.step * settings.batch_size * self.data.num_positions
+        return TrainingReport(phase=phase, cycle=progress.cycle, tokens=tokens, prior_bits=progress.prior_bits, **parts)
 
     def _score_report(self, gradient_norm: float) -> TrainingReport:
         progress = self.progress
@@ -249,54 +231,18 @@ class _Trainer:
             score_bits=mean,
             tokens_per_second=tokens / (now - then),
             gradient_norm=gradient_norm,
-            learning_rate=self.learner.learning_rate,
+            learning_rate=self.learning_rate,
         )
-
-    def _evaluate(self) -> TrainingReport:
-        """The bound on validation data, each process on its share, with the averaged weights; and one sample."""
-        progress, settings, fabric = self.progress, self.settings, self.fabric
-        split, world = self.data.validation, fabric.world_size
-        chosen = split.spread(settings.evaluate_sequences)
-        if len(chosen) < world:
-            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
-        rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
-        label = split.labels(rows) if self.bridge.num_classes else None
-        bound = self.learner.averaged.bound(
-            split[rows].to(fabric.device),
-            label=None if label is None else label.to(fabric.device),
-            batch_size=max(1, settings.batch_size // world // settings.accumulate),
-            generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
-        )
-        if world > 1:
-            score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
-            variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
-            bound = Bound(score, prior, bound.num_positions, variance)
-        sample = self.learner.averaged.sample(
-            1,
-            steps=settings.chain_steps,
-            generator=seeded(settings.seed, "sample", device=fabric.device),
-        )
-        improved = progress.best_bits is None or bound.bits_per_token < progress.best_bits
-        if improved:
-            progress.best_bits, progress.best_step = bound.bits_per_token, progress.step
-            self.learner.hand_over(self.bridge)
-            if self.loop.best_folder is not None and fabric.is_global_zero:
-                self.bridge.write(self.loop.best_folder)
-        progress.evaluated_step = progress.step
-        return self._report(
-            "validation", validation=bound, improved=improved, sample=sample.cpu(), alpha=self._alpha(),
-            log_speeds=self._log_speeds(),
-        )  # fmt: skip
 
     def _alpha(self) -> list[float] | None:
-        alpha = self.learner.process.learned()
+        alpha = self.process.learned()
         if alpha is None or alpha.shape[1] > MOST_RATES_LOGGED:
             return None
         alpha = alpha.detach()
         return (alpha.sum(0) / (alpha > 0).sum(0).clamp(min=1)).tolist()
 
     def _log_speeds(self) -> list[float] | None:
-        process = self.learner.process
+        process = self.process
         own = process.clocks.log_speeds if isinstance(process, BridgeProcess) else None
         if own is None or len(own) > MOST_RATES_LOGGED:
             return None

@@ -14,14 +14,13 @@ from PIL import Image
 import dmb
 from commands import dmb_
 from dmb import seeding
-from dmb.app import recipes
 from dmb.app.evaluation import ImageQuality, Inception, RealImages, features, image_quality, inception_score
 from dmb.app.loading import load
-from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe, override
-from dmb.app.reports.contents import gather
-from dmb.app.reports.numbers import results
+from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.app.records import read_evaluations
 from dmb.app.runs import Run
-from dmb.app.tokenizer import VQVAE
+from dmb.app.tokenizer import VQVAE, TokenizerSettings
+from dmb.app.tokenizer.codes import write_codes
 from dmb.data import DataSet, Picture
 from dmb.data.pixels import Pixels
 
@@ -80,7 +79,7 @@ def images(tmp_path_factory):
 
 def recipe(source, levels=None, **options):
     return Recipe(
-        name="tiny",
+        name="images",
         data=DataChoice(source=str(source), levels=levels),
         process=ProcessChoice(),
         network=NetworkChoice(network="mlp", width=8, blocks=1, conditioning=8, **options),
@@ -143,51 +142,15 @@ def test_distances_are_those_of_samples_and_of_training_images_before_and_after_
 def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_path):
     source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
     torch.manual_seed(0)
-    VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).write(tmp_path / "vqvae")
-    bits = dmb.data.images(source, 16).baselines()
-    described = {"recipe": {"data": {"source": str(source), "levels": 16}}, "unigram_bits": bits}
-    (tmp_path / "vqvae" / "run.json").write_text(json.dumps(described))
+    vqvae = VQVAE(size=8, grid=4, codes=16, width=8, blocks=0)
+    vqvae.write(tmp_path / "vqvae")
+    write_codes(tmp_path / "vqvae", vqvae, dmb.data.images(source), TokenizerSettings(grid=4))
     data, whole = load(tmp_path / "vqvae"), dmb.data.images(source)
     result = image_quality(bridge_for(data), RealImages(data, images=10), steps=1)
     test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
     assert result.real == pytest.approx(distance(whole.codec.images(whole.train[rows]), test), rel=1e-3)
     assert result.floor == pytest.approx(distance(data.codec.images(data.train[rows]), test), rel=1e-3)
     assert result.real < result.floor
-
-
-def test_a_vqvae_is_evaluated_by_what_comes_back_and_by_the_floor_it_sets(tmp_path, capsys, monkeypatch):
-    source = folder_of_images(tmp_path / "images", count=100, shape=(8, 8, 3))
-    whole, chosen = dmb.data.images(source), override(recipes.vqvae(), [f"source={source}", "grid=4", "codes=16"])
-    run = Run.create(tmp_path / "vqvae", chosen, whole)
-    torch.manual_seed(0)
-    vqvae = VQVAE(size=8, grid=4, codes=16, width=8, blocks=0).eval()
-    vqvae.write(run.path)
-    assert dmb_("evaluate", run.path, "--metrics", "bound", "fid", "--images", 10) == 0
-    back, floor, *_ = capsys.readouterr().out.splitlines()
-    test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
-    returned = vqvae.reconstruct(torch.from_numpy(test)).numpy()
-    error = ((test.astype(float) - returned) ** 2).mean()
-    used = np.bincount(vqvae.encode(torch.from_numpy(test)).flatten(), minlength=16) / (10 * 16)
-    entropy = -(used[used > 0] * np.log(used[used > 0])).sum()
-    wanted = f"PSNR {10 * np.log10(255**2 / error):.2f} dB of 10 test images; {np.exp(entropy):.1f} codes in use of 16"
-    assert back == wanted
-    training = whole.codec.images(whole.train[rows])
-    after = vqvae.reconstruct(torch.from_numpy(training)).numpy()
-    kept = run.evaluations()
-    assert kept["images"]["test"]["floor"] == pytest.approx(distance(after, test), rel=1e-3)
-    assert kept["images"]["test"]["real"] == pytest.approx(distance(training, test), rel=1e-3)
-    assert floor.startswith(f"floor {kept['images']['test']['floor']:.2f} ")
-    assert kept["test"]["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
-    assert kept["test"].keys() & kept["images"]["test"].keys() == {"split", "step"}  # or JSON would have one for two
-    assert set(kept["images"]["test"]) == {"split", "images", "floor", "real", "num_features", "step"}
-    for arguments in (["--steps", 3, "--metrics", "fid"], ["--data", "x"], ["--metrics", "is"], ["--samples", 2],
-                      ["--batch-size", 8, "--metrics", "fid"], ["--seed", 0]):  # fmt: skip
-        assert dmb_("evaluate", run.path, *arguments) == 2
-        assert "is a VQ-VAE" in capsys.readouterr().err
-    monkeypatch.setenv("DMB_DATA", str(tmp_path / "without codes"))
-    monkeypatch.setattr(VQVAE, "encode", None)  # not needed to find what is wrong
-    assert dmb_("evaluate", run.path, "--metrics", "fid", "--images", 11) == 2
-    assert "images must be at most 10" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("levels", [4, 256])
@@ -310,86 +273,59 @@ def test_images_from_memory_of_fewer_levels_cannot_be_had_again(images):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_keeps_and_reports_the_distance(run, capsys):
-    assert dmb_("evaluate", run.path, "--metrics", "bound", "fid", "--images", 40, "--steps", 2) == 0
-    bound, fid, floor = capsys.readouterr().out.splitlines()
-    kept = run.evaluations()
-    assert set(kept) == {"test", "images"}
-    assert bound.startswith(f"{kept['test']['bits']:.4f} ± ")
-    result = kept["images"]["test"]
+def kept(run):
+    return read_evaluations(run.path)
+
+
+def test_the_command_prints_and_keeps_the_distance(run, capsys):
+    assert dmb_("fid", run.path, "--images", 40, "--steps", 2) == 0
+    fid, floor = capsys.readouterr().out.splitlines()[:2]
+    assert set(kept(run)) == {"images"}
+    result = kept(run)["images"]["test"]
     assert fid.startswith(f"FID {result['fid']:.2f} of 40 samples to test images (ancestral, 2 steps)")
     assert floor.startswith(f"floor {result['floor']:.2f} ")
-    assert result["step"] == run.best()["step"]
-    source = results(gather(run, seed=0))
-    row = [f"{result[name]:.2f}" for name in ("fid", "floor", "real")] + ["–", "ancestral, 2 steps", "40"]
-    assert "".join(f"<td>{cell}</td>" for cell in ["test", *row]) in source
+    assert result["step"] == run.best().step
 
 
 def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, capsys):
     options = ["--images", 30, "--steps", 1, "--json"]
     assert dmb_("evaluate", run.path, "--json") == 0
-    before = run.evaluations()
-    assert dmb_("evaluate", run.path, "--metrics", "fid", *options) == 0
-    assert dmb_("evaluate", run.path, "--metrics", "fid", "--split", "validation", *options) == 0
-    assert dmb_("evaluate", run.path, "--metrics", "fid", "bound", "--seed", 1, *options) == 0
-    bound, first, validation, both = map(json.loads, capsys.readouterr().out.splitlines())
-    kept, step = run.evaluations(), {"step": run.best()["step"]}
+    before = kept(run)
+    assert dmb_("fid", run.path, *options) == 0
+    assert dmb_("fid", run.path, "--split", "validation", *options) == 0
+    assert dmb_("fid", run.path, "--seed", 1, *options) == 0
+    bound, first, validation, second = map(json.loads, capsys.readouterr().out.splitlines())
+    step = {"step": run.best().step}
     assert before == {"test": bound | step}
-    assert kept["images"]["validation"] == validation | step
-    assert kept["test"] | kept["images"]["test"] == both | step
-    assert set(both) == set(bound) | set(first)
-    assert first["fid"] != both["fid"]
-    assert first["real"] == both["real"]
-
-
-def test_the_report_shows_images_beside_bounds(run):
-    best, hint = "validation, best in training (step 2)", "Run “dmb evaluate” for the bound on test data"
-    before = gather(run, seed=0)
-    assert "FID" not in results(before)
-    run.add_evaluation(replace(RESULT, inception_score=7.0, inception_score_deviation=0.1))
-    source = results(replace(before, evaluations=run.evaluations()))
-    assert "<td>12.35</td><td>5.00</td><td>3.00</td><td>7.00 ± 0.10</td>" in source
-    assert best in source
-    assert hint in source
-    run.add_evaluation(RESULT, step=1)
-    assert "test, of the model at step 1 (outdated)" in results(replace(before, evaluations=run.evaluations()))
-    (run.path / "metrics.jsonl").unlink()
-    assert results(replace(before, evaluations={})) == "<p>There are none yet.</p>"
-    assert "<td>12.35</td>" in results(replace(before, evaluations=run.evaluations()))
+    assert kept(run) == before | {"images": {"test": second | step, "validation": validation | step}}
+    assert first["fid"] != second["fid"]
+    assert first["real"] == second["real"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--metrics", "--metrics must name bound, fid or is, got none"),
-        ("--steps 3", "--steps is read for --metrics fid and is only, got 3"),
-        ("--images 0", "--images is read for --metrics fid and is only, got 0"),
-        ("--metrics fid --data x", "--data is read for --metrics bound only, got x"),
-        ("--metrics bound fid --data x", "--data is read for --metrics bound alone, got x"),
-        ("--metrics fid --batch-size 4", "--batch-size is read for --metrics bound only, got 4"),
-        ("--metrics fid --sequences 4", "--sequences is read for --metrics bound only, got 4"),
-        ("--metrics is --samples 4", "--samples is read for --metrics bound only, got 4"),
-        ("--metrics bound fid", "images must be at most 40, all that images has in test, got 10000"),
-        ("--metrics bound fid --images 0", "images must be at least 2 for FID, got 0"),
-        ("--metrics bound fid --images 40 --steps 0", "steps must be at least 1, got 0"),
-        ("--metrics bound fid --images 40 --guidance 2", "guidance .*"),
-        ("--metrics bound is --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
+        ("", "images must be at most 40, all that images has in test, got 10000"),
+        ("--images 0", "images must be at least 2 for FID, got 0"),
+        ("--images 40 --steps 0", "steps must be at least 1, got 0"),
+        ("--images 40 --guidance 2", "guidance .*"),
+        ("--score --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
     ],
 )
 def test_mistakes_in_the_command_are_one_line_before_any_work(run, capsys, network, arguments, message):
     network.has_classifier = False
     capsys.readouterr()
-    assert dmb_("evaluate", run.path, *arguments.split()) == 2
+    assert dmb_("fid", run.path, *arguments.split()) == 2
     captured = capsys.readouterr()
     assert re.fullmatch(f"dmb: {message}\n", captured.err)
     assert captured.out == ""
-    assert run.evaluations() == {}
+    assert kept(run) == {}
 
 
 def test_missing_weights_and_a_missing_extra_are_one_line_before_any_work(run, capsys, monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
-    arguments = ["evaluate", run.path, "--metrics", "bound", "fid", "--images", 40]
+    arguments = ["fid", run.path, "--images", 40]
     (tmp_path / "others.pth").write_bytes(b"no weights")
     capsys.readouterr()
     assert dmb_(*arguments) == 2
@@ -400,7 +336,7 @@ def test_missing_weights_and_a_missing_extra_are_one_line_before_any_work(run, c
     assert "no Inception weights in " in missing
     assert "others.pth cannot be read as weights" in others
     assert "need the extra `image`" in extra
-    assert run.evaluations() == {}
+    assert kept(run) == {}
 
 
 def test_a_model_of_other_data_has_no_images(tmp_path, capsys):
@@ -408,5 +344,5 @@ def test_a_model_of_other_data_has_no_images(tmp_path, capsys):
     chosen = replace(recipe(tmp_path / "novel.txt"), data=DataChoice(source=str(tmp_path / "novel.txt"), length=8))
     run = make_run(tmp_path / "run", chosen, data)
     capsys.readouterr()
-    assert dmb_("evaluate", run.path, "--metrics", "fid") == 2
+    assert dmb_("fid", run.path) == 2
     assert "data must be images" in capsys.readouterr().err

@@ -2,82 +2,107 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import dmb
 from dmb.app import recipes
-from dmb.app.recipes import Recipe, override, settings_of
+from dmb.app.recipes import Recipe, as_flags, command_line, recipe_for, register
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_a_recipe_survives_json(name):
     recipe = recipes.recipe(name)
-    assert recipes.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
 
 
 def test_what_is_no_recipe_is_said():
-    config = recipes.vqvae().to_json()
+    config = recipes.recipe("digits").to_json()
     with pytest.raises(ValueError, match="not a recipe: 'process'"):
-        Recipe.from_json(config)
+        Recipe.from_json({name: value for name, value in config.items() if name != "process"})
     with pytest.raises(ValueError, match=r"not a recipe: .*colour"):
-        recipes.from_json(config | {"autoencoder": {"colour": 3}})
-
-
-@pytest.mark.parametrize(
-    ("assignment", "value"),
-    [
-        ("training.cycles=7", 7),
-        ("learning_rate=3e-4", 3e-4),
-        ("data.length=none", None),
-        ("length=32", 32),
-        ("compile=True", True),
-        ("minutes=1.5", 1.5),
-        ("head=score", "score"),
-        ("encoding=bytes", "bytes"),
-        ("weight_decay_until=800000", 800_000),
-    ],
-)
-def test_a_setting_is_read_as_its_type(assignment, value):
-    name = assignment.partition("=")[0].rpartition(".")[2]
-    changed = settings_of(override(recipes.text8(), [assignment]))
-    found = [changed[full] for full in changed if full.rpartition(".")[2] == name]
-    assert found == [value]
-    assert [type(v) for v in found] == [type(value)]
+        Recipe.from_json(config | {"network": {"colour": 3}})
 
 
 def test_only_what_is_named_changes():
-    before, after = settings_of(recipes.digits()), settings_of(override(recipes.digits(), ["width=8", "seed=3"]))
-    assert {name for name in before if before[name] != after[name]} == {"network.width", "training.seed"}
+    before = recipes.recipe("digits")
+    after = before.changed(width=8, seed=3, head="score")
+    assert before.differences(after) == {"network.width": 8, "training.seed": 3, "head": "score"}
+    with pytest.raises(ValueError, match="no setting called girth: there are head"):
+        before.changed(girth=3)
 
 
-@pytest.mark.parametrize("recipe", [recipes.digits(), recipes.vqvae()], ids=lambda recipe: recipe.name)
-def test_no_two_settings_share_a_name_and_how_to_train_comes_last(recipe):
-    names = [name.rpartition(".")[2] for name in settings_of(recipe)]
-    assert len(set(names)) == len(names)
-    sections = [name.partition(".")[0] for name in settings_of(recipe)]
-    assert sections == sorted(sections, key=lambda section: section == "training")
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_the_command_line_of_a_recipe_names_what_was_changed(name):
+    recipe = recipes.recipe(name)
+    assert command_line(recipe).split() == ["dmb", "train", recipe.data.source, "--recipe", name]
+    changed = recipe.changed(mask=True, learning_rate=7e-4, seed=5)
+    assert command_line(changed).split()[5:] == ["--mask", "--learning-rate", "0.0007", "--seed", "5"]
+    assert as_flags({"network.placed": False, "data.length": None}) == ["--no-placed", "--length", "None"]
+
+
+def test_a_recipe_of_ones_own_is_known_by_name():
+    @register
+    def mine():
+        return recipes.recipe("digits").changed(width=7)
+
+    try:
+        assert recipes.recipe("mine").network.width == 7
+    finally:
+        del recipes.RECIPES["mine"]
+
+
+def test_a_recipe_comes_out_of_a_file(tmp_path):
+    wanted = recipes.recipe("digits").changed(width=7)
+    (tmp_path / "mine.json").write_text(json.dumps(wanted.to_json()))
+    assert recipes.recipe(str(tmp_path / "mine.json")) == wanted
+    for content in ("", "[]", '{"name": 3}', '{"name": "digits"}'):
+        (tmp_path / "broken.json").write_text(content)
+        with pytest.raises(ValueError, match="recipe"):
+            recipes.recipe(str(tmp_path / "broken.json"))
+    (tmp_path / "hostile.json").write_text(json.dumps(wanted.to_json() | {"name": "evil.py:run"}))
+    with pytest.raises(ValueError, match=r"give --recipe evil\.py:run instead"):  # no code is run unasked
+        recipes.recipe(str(tmp_path / "hostile.json"))
+
+
+@pytest.mark.parametrize(("body", "message"), [("1 / 0", "ZeroDivisionError"), ("small = 3", "has no function called"),
+                                               ("def small(): return 3", "must return"), ("", "no function called")])  # fmt: skip
+def test_a_file_that_makes_no_recipe_is_told(tmp_path, body, message):
+    file = tmp_path / f"own{abs(hash(body))}.py"
+    file.write_text(body)
+    with pytest.raises(ValueError, match=message):
+        recipes.recipe(f"{file}:small")
+
+
+def test_built_in_data_have_recipes():
+    names = {"digits": "digits", "pydocs": "text", "markov": "text", "text8": "text8", "cifar10": "images"}
+    assert {source: recipe_for(source).name for source in names} == names
+
+
+def test_no_two_settings_share_a_name():
+    recipe = recipes.recipe("digits")
+    names = [name.rpartition(".")[2] for name in recipe.settings()]
+    assert len(set(names)) == len(names)  # so that every name is a flag
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["process=uniform"], dmb.UniformProcess),
-        (["order=descending", "tied=true"], dmb.BridgeProcess),
-        (["mask=true", "floor=0", "schedule=canonical"], dmb.BridgeProcess),
-        (["init=match"], dmb.BridgeProcess),
-        (["init=nested", "process=varying"], dmb.BridgeProcess),
-        (["schedule=geometric", "init=uniform"], dmb.BridgeProcess),
-        (["process=tree", "grouping=value", "schedule=canonical"], dmb.BridgeProcess),
-        (["process=tree", "grouping=frequency", "stages=2", "tied=true"], dmb.BridgeProcess),
-        (["process=tree", "clusters=6,2", "ratio=2"], dmb.BridgeProcess),
-        (["process=tokenwise", "schedule=linear"], dmb.TokenwiseMasking),
-        (["network=transformer", "width=16", "heads=2", "classes=true"], dmb.BridgeProcess),
-        (["head=score"], dmb.BridgeProcess),
+        ({"process": "uniform"}, dmb.UniformProcess),
+        ({"order": "descending", "tied": True}, dmb.BridgeProcess),
+        ({"mask": True, "floor": 0.0, "schedule": "canonical"}, dmb.BridgeProcess),
+        ({"init": "match"}, dmb.BridgeProcess),
+        ({"init": "nested", "process": "varying"}, dmb.BridgeProcess),
+        ({"schedule": "geometric", "init": "uniform"}, dmb.BridgeProcess),
+        ({"process": "tree", "grouping": "value", "schedule": "canonical"}, dmb.BridgeProcess),
+        ({"process": "tree", "grouping": "frequency", "stages": 2, "tied": True}, dmb.BridgeProcess),
+        ({"process": "tree", "clusters": "6,2", "ratio": 2.0}, dmb.BridgeProcess),
+        ({"process": "tokenwise", "schedule": "linear"}, dmb.TokenwiseMasking),
+        ({"network": "transformer", "width": 16, "heads": 2, "classes": True}, dmb.BridgeProcess),
+        ({"head": "score"}, dmb.BridgeProcess),
     ],
 )
 def test_every_choice_builds_a_bridge_that_has_a_loss(settings, expected):
     data = dmb.data.digits()
-    bridge = override(recipes.digits(), ["width=16", "blocks=1", *settings]).build(data)
+    bridge = recipes.recipe("digits").changed(**{"width": 16, "blocks": 1} | settings).build(data)
     assert isinstance(bridge.process, expected)
     label = data.train.labels(slice(4)) if bridge.network.num_classes else None
     assert bridge.loss(data.train[:4], label=label).isfinite().all()
@@ -86,15 +111,20 @@ def test_every_choice_builds_a_bridge_that_has_a_loss(settings, expected):
 @pytest.mark.parametrize(
     ("settings", "hierarchy", "clocks", "names"),
     [
-        (["process=bridge"], dmb.Line, dmb.Steady, 0),
-        (["process=varying", "mask=true"], dmb.Line, dmb.Varying, 1),
-        (["process=tree", "grouping=value"], dmb.Tree, dmb.Steady, 16),  # 8 pairs, 4, 2 and 1 of those, and the root
-        (["process=tree", "grouping=frequency", "stages=2"], dmb.Tree, dmb.Steady, 2),
-        (["process=tree", "clusters=6,2"], dmb.Tree, dmb.Steady, None),
+        ({"process": "bridge"}, dmb.Line, dmb.Steady, 0),
+        ({"process": "varying", "mask": True}, dmb.Line, dmb.Varying, 1),
+        (
+            {"process": "tree", "grouping": "value"},
+            dmb.Tree,
+            dmb.Steady,
+            16,
+        ),  # 8 pairs, 4, 2 and 1 of those, and the root
+        ({"process": "tree", "grouping": "frequency", "stages": 2}, dmb.Tree, dmb.Steady, 2),
+        ({"process": "tree", "clusters": "6,2"}, dmb.Tree, dmb.Steady, None),
     ],
 )
 def test_the_settings_of_a_process_choose_its_hierarchy_and_its_clocks(settings, hierarchy, clocks, names):
-    process = override(recipes.digits(), settings).process.build(dmb.data.digits())
+    process = recipes.recipe("digits").changed(**settings).process.build(dmb.data.digits())
     assert isinstance(process.hierarchy, hierarchy)
     assert isinstance(process.clocks, clocks)
     assert names is None or process.names == names
@@ -103,7 +133,7 @@ def test_the_settings_of_a_process_choose_its_hierarchy_and_its_clocks(settings,
 
 def test_clusters_that_are_no_numbers_are_refused():
     with pytest.raises(ValueError, match="clusters must be whole numbers with commas in between, got '6;2'"):
-        override(recipes.digits(), ["process=tree", "clusters=6;2"]).build(dmb.data.digits())
+        recipes.recipe("digits").changed(process="tree", clusters="6;2").build(dmb.data.digits())
 
 
 def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path):
@@ -111,50 +141,17 @@ def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path)
     rng = np.random.default_rng(0)
     file.write_text("\n".join(["colour,size"] + [f"{rng.choice([*'rgb'])},{rng.integers(2)}" for _ in range(60)]))
     data = dmb.data.table(file)
-    bridge = override(recipes.table(), ["process=uniform", "width=16", "blocks=1"]).build(data)
+    bridge = recipes.recipe("table").changed(process="uniform", width=16, blocks=1).build(data)
     assert bridge.process.legal.sum(-1).tolist() == [3, 2]
     assert bridge.loss(data.train[:4]).isfinite().all()
 
 
 def test_the_papers_network_has_its_size():
     process = dmb.BridgeProcess.from_marginals(dmb.data.markov(length=256).marginals()[:, :27], tied=True)
-    network = recipes.text8_paper().network.build(process)
+    network = recipes.recipe("text8_paper").network.build(process)
     assert 8e7 < sum(p.numel() for p in network.parameters()) < 1e8
 
 
 def test_conditioning_on_classes_needs_classes():
     with pytest.raises(ValueError, match="class labels"):
-        override(recipes.pydocs(), ["classes=true", "source=markov"]).build(dmb.data.markov())
-
-
-def image_data(*shape):
-    tokens = np.random.default_rng(0).integers(256, size=(30, *shape), dtype=np.uint8)
-    train, validation, test = (dmb.data.Rows(part, 256) for part in np.split(tokens, 3))
-    codec = dmb.data.Picture(list(shape))
-    return dmb.data.DataSet(name="noise", source="", codec=codec, train=train, validation=validation, test=test)
-
-
-def test_a_vqvae_has_the_size_of_its_images_and_the_rest_of_its_recipe():
-    settings = ["grid=4", "codes=32", "autoencoder.width=8", "blocks=1", "code_width=4", "decay=0.8", "revive=0.2"]
-    recipe = override(recipes.vqvae(), settings)
-    vqvae = recipe.build(image_data(16, 16, 3))
-    assert vqvae.config() == {"size": 16, "channels": 3, "grid": 4, "codes": 32, "width": 8, "blocks": 1,
-                              "code_width": 4, "decay": 0.8, "revive": 0.2}  # fmt: skip
-    torch.manual_seed(3)
-    again = recipe.build(image_data(16, 16, 3))
-    assert torch.equal(again.encoder[0].weight, vqvae.encoder[0].weight)
-    other = override(recipe, ["seed=1"]).build(image_data(16, 16, 3))
-    assert not torch.equal(other.encoder[0].weight, vqvae.encoder[0].weight)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (image_data(8, 6, 1), "images must be square for a VQ-VAE, got 8 × 6"),
-        (image_data(20, 20, 1), "size / grid must be a power of 2, at least 2, got 20 / 8"),
-        (dmb.data.markov(length=8), "a VQ-VAE is trained on images: cifar10, or a folder of them; got markov"),
-    ],
-)
-def test_data_that_no_vqvae_is_for_are_refused(data, message):
-    with pytest.raises(ValueError, match=message):
-        recipes.vqvae().build(data)
+        recipes.recipe("text").changed(classes=True, source="markov").build(dmb.data.markov())

@@ -1,4 +1,5 @@
 import json
+import math
 import shutil
 
 import numpy as np
@@ -6,15 +7,16 @@ import pytest
 import torch
 from PIL import Image
 
+from dmb import grouping
 from dmb.app import recipes
 from dmb.app.loading import load
 from dmb.app.recipes import override
 from dmb.app.reports import pictures
 from dmb.app.runs import Run
-from dmb.app.tokenizer import VQVAE, Codes
-from dmb.app.tokenizer.codes import codes, images_of
+from dmb.app.tokenizer import VQVAE, Codes, TokenizerSettings
+from dmb.app.tokenizer.codes import images_of, paired, write_codes, write_sheet
 from dmb.configurable import Configurable
-from dmb.data import DataSet, Grid, ImageCodec, Picture
+from dmb.data import DataSet, Grid, ImageCodec, Picture, Rows
 
 IMAGES = np.random.default_rng(0).integers(256, size=(30, 8, 8, 3), dtype=np.uint8)
 
@@ -34,11 +36,12 @@ def autoencoder(channels=3, seed=0):
 
 
 def trained(folder, vqvae, source):
-    """What `dmb train vqvae` leaves, as far as it matters here."""
+    """What `dmb tokenize` leaves, as far as it matters here."""
     vqvae.write(folder)
-    choice = {"source": str(source), "length": None, "encoding": "characters", "levels": None}
-    described = {"recipe": {"name": "vqvae", "data": choice}, "unigram_bits": load(source).baselines()}
-    (folder / "run.json").write_text(json.dumps(described))
+    images = load(source)
+    (folder / "settings.json").write_text("{}")
+    write_sheet(folder / "sheet.png", vqvae, images)
+    write_codes(folder, vqvae, images, TokenizerSettings(grid=4, codes=16, width=8))
     return folder
 
 
@@ -70,18 +73,10 @@ def in_colour(tmp_path):
     return trained(tmp_path / "vq", autoencoder(), photographs(tmp_path / "photos"))
 
 
-@pytest.fixture
-def encoded(monkeypatch):
-    """The number of images of every call of the encoder."""
-    calls, encode = [], VQVAE.encode
-    monkeypatch.setattr(VQVAE, "encode", lambda self, images: calls.append(len(images)) or encode(self, images))
-    return calls
-
-
 # -- the data set -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_a_vqvae_is_its_images_as_codes_in_the_same_splits_with_their_labels(run, vqvae, tmp_path, channels):
+def test_a_folder_of_codes_is_its_images_in_the_same_splits_with_their_labels(run, vqvae, tmp_path, channels):
     data, originals = load(run), load(tmp_path / "photos")
     assert isinstance(data, DataSet)
     assert (data.name, data.source, data.num_classes) == ("vq", str(run), 2)
@@ -102,58 +97,84 @@ def test_the_data_set_can_be_loaded_again_from_its_codec_alone(run):
         assert torch.equal(split[:], again.splits()[part][:])
 
 
-def test_images_are_encoded_once_and_then_memory_mapped(in_colour, encoded, home):
-    seen = []
-    first = codes(in_colour, progress=lambda *counts: seen.append(counts))
-    assert encoded == [24, 3, 3]
+@pytest.mark.parametrize(("codes", "dtype"), [(16, np.uint8), (256, np.uint8), (257, np.uint16)])
+def test_codes_are_kept_in_the_smallest_type_and_memory_mapped(tmp_path, codes, dtype):
+    with torch.random.fork_rng(devices=[]):
+        vqvae = VQVAE(size=8, grid=4, codes=codes, width=8)
+    images, seen = load(photographs(tmp_path / "photos")), []
+    vqvae.write(tmp_path / "vq")
+    about = write_codes(tmp_path / "vq", vqvae, images, TokenizerSettings(grid=4), lambda *counts: seen.append(counts))
     assert seen == [(24, 30), (27, 30), (30, 30)]
-    files = sorted((home / "codes").iterdir())
-    assert [np.load(file).dtype for file in files] == [np.uint16] * 3
-    second = load(in_colour, progress=lambda *counts: seen.append(counts))
-    assert len(encoded) == len(seen) == 3
-    assert torch.equal(first.train[:], second.train[:])
-    assert isinstance(second.train._tokens, np.memmap)
+    assert about["images"] == {"train": 24, "validation": 3, "test": 3}
+    assert np.load(tmp_path / "vq" / "train.npy").dtype == dtype
+    data = load(tmp_path / "vq")
+    assert isinstance(data.train._tokens, np.memmap)
+    assert torch.equal(data.test[:], vqvae.encode(torch.from_numpy(images.codec.images(images.test[:]))))
+
+
+def test_the_summary_says_how_well_test_images_come_back(in_colour, tmp_path):
+    about = json.loads((in_colour / "tokenizer.json").read_text())
+    vqvae, photos = autoencoder(), load(tmp_path / "photos")
+    test = photos.codec.images(photos.test[:])
+    back = vqvae.reconstruct(torch.from_numpy(test)).numpy()
+    used = np.bincount(vqvae.encode(torch.from_numpy(test)).flatten(), minlength=16) / (3 * 16)
+    assert about["psnr"] == pytest.approx(10 * np.log10(255**2 / ((test.astype(float) - back) ** 2).mean()))
+    assert about["perplexity"] == pytest.approx(np.exp(-(used[used > 0] * np.log(used[used > 0])).sum()))
+    assert (about["codes"], about["shape"], about["classes"]) == (16, [8, 8, 3], 2)
+    assert about["digest"] == vqvae.digest()
 
 
 @pytest.mark.parametrize("damage", ["cut", "no array", "other shape", "other type", "no code"])
-def test_a_damaged_cache_is_made_again(in_colour, encoded, home, damage):
-    before = load(in_colour).test[:]
-    file = next(file for file in (home / "codes").iterdir() if np.array_equal(np.load(file), before))
+def test_a_damaged_file_is_named(in_colour, damage):
+    file = in_colour / "test.npy"
+    before = np.load(file)
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:-5])
     elif damage == "no array":
         file.write_bytes(b"")
     else:
-        values = {"other shape": before[:2], "other type": before.double(), "no code": before + 99}[damage].numpy()
-        np.save(file, values if damage == "other type" else values.astype(np.uint16))
-    assert torch.equal(load(in_colour).test[:], before)
-    assert encoded == [24, 3, 3, 3]
-
-
-def test_other_weights_are_another_cache(in_colour, encoded):
-    load(in_colour)
-    autoencoder(seed=1).write(in_colour)
-    load(in_colour)
-    assert len(encoded) == 6
-
-
-def test_images_that_have_changed_since_the_vqvae_was_trained_are_refused(in_colour, tmp_path):
-    load(in_colour)
-    shutil.copy(tmp_path / "photos" / "even" / "00.png", tmp_path / "photos" / "even" / "new.png")
-    with pytest.raises(ValueError, match=r"photos has changed since the VQ-VAE in .*vq was trained on it"):
+        np.save(file, {"other shape": before[:2], "other type": before.astype(float), "no code": before + 99}[damage])
+    with pytest.raises(ValueError, match=r"test\.npy") as caught:
         load(in_colour)
+    assert "\n" not in str(caught.value)
 
 
-def test_a_model_reads_images_by_its_own_vqvae_wherever_it_lies(in_colour, tmp_path):
+def test_images_that_have_changed_since_are_refused_where_they_are_needed(in_colour, tmp_path):
+    shutil.copy(tmp_path / "photos" / "even" / "00.png", tmp_path / "photos" / "even" / "new.png")
+    load(in_colour)  # which they are not here
+    with pytest.raises(ValueError, match=r"photos has changed since .*vq was made from it: make it again"):
+        images_of(in_colour, [8, 8, 3])
+
+
+def test_a_model_keeps_its_own_vqvae_wherever_its_codes_lie(in_colour, tmp_path):
     data = load(in_colour)
     shutil.copytree(in_colour, tmp_path / "moved")
-    autoencoder(seed=1).write(tmp_path / "moved")
     again = load(tmp_path / "moved", codec=data.codec)
     assert again.codec is data.codec
     assert torch.equal(again.train[:], data.train[:])
-    assert not torch.equal(load(tmp_path / "moved").train[:], data.train[:])
     with pytest.raises(ValueError, match=r"vq must be readable by Grid\(.*\), got data for Codes\("):
         load(in_colour, codec=Grid([4, 4], 16))
+    trained(tmp_path / "other", autoencoder(seed=1), tmp_path / "photos")
+    with pytest.raises(ValueError, match=r"other must be readable by Codes\("):
+        load(tmp_path / "other", codec=data.codec)
+
+
+@pytest.mark.parametrize(("count", "pairs"), [(10, 1), (30, 2), (150, 8), (400, 32)])
+def test_the_sheet_shows_each_image_beside_what_comes_back_of_it(count, pairs, tmp_path):
+    tokens = np.random.default_rng(0).integers(256, size=(count, 8, 8, 1), dtype=np.uint8)
+    train, validation, test = (Rows(part, 256) for part in np.split(tokens, [count * 8 // 10, count * 9 // 10]))
+    images = DataSet(name="noise", source="", codec=Picture([8, 8, 1]), train=train, validation=validation, test=test)
+    vqvae = autoencoder(channels=1)
+    shown = paired(vqvae, images)
+    assert len(shown) == 2 * pairs
+    assert math.ceil(math.sqrt(len(shown))) % 2 == 0  # across, on a sheet: no pair is torn apart
+    assert torch.equal(shown[1::2], vqvae.reconstruct(shown[::2]))
+    truth = torch.from_numpy(images.codec.images(validation[:]))
+    assert all((image == truth).flatten(1).all(1).any() for image in shown[::2])
+    write_sheet(tmp_path / "sheet.png", vqvae, images)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        across = math.ceil(math.sqrt(2 * pairs))
+        assert sheet.width == across * 96 + (across - 1) * 2
 
 
 def test_the_images_behind_codes_can_be_had(in_colour, tmp_path):
@@ -173,25 +194,29 @@ def test_mistakes_are_named(in_colour, tmp_path):
     fails("levels is read for images only, got 8", levels=8)
     fails("encoding is read for text files only", encoding="bytes")
     fails("length must be 16 for vq, got 4", length=4)
-    described = (in_colour / "run.json").read_text()
-    (in_colour / "run.json").write_text("{}")
-    fails("run.json does not describe a run: 'recipe'")
-    (in_colour / "run.json").write_text(described.replace("photos", "nowhere"))
-    fails("the images of .*vq cannot be read: no data set or file called '.*nowhere'")
+    described = (in_colour / "tokenizer.json").read_text()
+    (in_colour / "tokenizer.json").write_text("{}")
+    fails("tokenizer.json must have format 1, which this version of dmb reads, got None")
+    (in_colour / "tokenizer.json").write_text('{"format": 1}')
+    fails("tokenizer.json does not describe codes: 'digest'")
+    (in_colour / "tokenizer.json").write_text("no JSON")
+    fails("tokenizer.json cannot be read")
+    (in_colour / "tokenizer.json").write_text(described.replace("photos", "nowhere"))
+    with pytest.raises(ValueError, match=r"the images of .*vq cannot be read: no data set or file called '.*nowhere'"):
+        images_of(in_colour, [8, 8, 3])
     np.save(tmp_path / "x.npy", IMAGES)
-    (in_colour / "run.json").write_text(described.replace("photos", "x.npy"))
-    fails(r"x.npy must hold images of shape \[8, 8, 3\], which .*vq is for, got Grid")
-    (in_colour / "run.json").unlink()
-    fails("vq must be the run of a VQ-VAE to be read as data, got one without run.json")
-    (in_colour / "model.safetensors").unlink()
-    fails("vq is not a saved VQ-VAE: it has no model.safetensors")
+    (in_colour / "tokenizer.json").write_text(described.replace("photos", "x.npy"))
+    with pytest.raises(
+        ValueError, match=r"x.npy must hold images of shape \[8, 8, 3\], which .*vq has codes of, got Grid"
+    ):
+        images_of(in_colour, [8, 8, 3])
+    (in_colour / "tokenizer.json").unlink()
+    fails("vq has no tokenizer.json, so its codes are not finished: go on with dmb tokenize --resume")
     bridge = tmp_path / "bridge"
     (bridge / "samples").mkdir(parents=True)
     Image.fromarray(IMAGES[0]).save(bridge / "samples" / "step_000000001.png")
     (bridge / "run.json").write_text("{}")
-    fails("bridge must be the run of a VQ-VAE to be read as data, got one that has no model yet", bridge)
-    (bridge / "config.json").write_text('{"type": "Bridge"}')
-    fails("bridge must be the run of a VQ-VAE to be read as data, got one of a Bridge", bridge)
+    fails("bridge must hold images, or codes of images, to be read as data, got the folder of a run", bridge)
 
 
 def test_a_folder_of_images_may_have_a_config_of_its_own(tmp_path):
@@ -227,6 +252,13 @@ def test_samples_come_out_as_decoded_images(run, vqvae, tmp_path, channels):
     assert (tmp_path / "x.png").read_bytes() == (tmp_path / "same.png").read_bytes()
     assert codec.decode(TOKENS) == same.decode(values)
     assert codec.decode(TOKENS[:0]) == []
+
+
+def test_codes_carry_the_tree_of_their_vectors(in_colour):
+    vectors = fresh(in_colour).vectors()
+    assert torch.equal(vectors, autoencoder().quantizer.codebook)
+    tree = grouping.by_vectors(vectors, [4])
+    assert 16 + 1 < tree.parent.shape[1] <= 16 + 4 + 1  # a cluster of one code is none
 
 
 def test_tokens_that_are_no_codes_are_named(in_colour):
@@ -266,11 +298,17 @@ def test_the_run_of_a_bridge_makes_images_without_that_of_the_vqvae(in_colour, t
     data = load(in_colour)
     recipe = override(recipes.cifar10(), [f"source={in_colour}", "width=16", "blocks=1"])
     Run.create(tmp_path / "run", recipe, data)
-    wanted = data.codec.images(TOKENS)
+    wanted, sheet = data.codec.images(TOKENS), (in_colour / "sheet.png").read_bytes()
+    about = json.loads((in_colour / "tokenizer.json").read_text())
     shutil.rmtree(in_colour)
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     run = Run.open(tmp_path / "elsewhere")
     np.testing.assert_array_equal(run.codec.images(TOKENS), wanted)
+    kept = tmp_path / "elsewhere" / "vqvae"
+    assert (kept / "sheet.png").read_bytes() == sheet
+    assert json.loads((kept / "summary.json").read_text()) == {
+        "psnr": about["psnr"], "perplexity": about["perplexity"], "codes": 16, "images": 30
+    }  # fmt: skip
     with pytest.raises(ValueError, match="no data set or file called"):
         run.data()
 

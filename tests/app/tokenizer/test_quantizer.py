@@ -1,5 +1,8 @@
+import os
 import random
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,16 +71,29 @@ def test_commitment_draws_vectors_to_their_codes():
 
 def test_codes_follow_the_mean_of_their_vectors_by_moving_averages():
     made = trained(decay=0.99, revive=1e-6)
-    counts, sums = made.counts.double(), made.sums.double()
+    counts, sums = made.counts.numpy().astype(float), made.sums.numpy().astype(float)
     z = normal(4, 16, 3, seed=9)
-    tokens = made(z).tokens
+    tokens, rows = made(z).tokens.numpy().ravel(), z.numpy().astype(float).reshape(-1, 3)
     for k in range(8):
-        mine = z[tokens == k].double()
+        mine = rows[tokens == k]
         counts[k] = 0.99 * counts[k] + 0.01 * len(mine)
         sums[k] = 0.99 * sums[k] + 0.01 * mine.sum(0)
-    assert torch.allclose(made.counts.double(), counts, rtol=1e-5)
-    assert torch.allclose(made.sums.double(), sums, rtol=1e-4, atol=1e-5)
-    assert torch.allclose(made.codebook.double(), sums / counts[:, None], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(made.counts, counts, rtol=1e-6)
+    np.testing.assert_allclose(made.sums, sums, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(made.codebook, sums / counts[:, None], rtol=1e-5, atol=1e-6)
+
+
+def test_the_start_is_the_k_means_of_the_first_batch():
+    made = Quantizer(4, 2, revive=1e-9)
+    z = normal(1, 60, 2)
+    chosen = torch.randperm(60, generator=torch.Generator().manual_seed(7))[:4]
+    centres = z[0, chosen].double().numpy()
+    vectors = z[0].double().numpy()
+    for _ in range(10):
+        nearest = ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1)
+        centres = np.stack([vectors[nearest == k].mean(0) for k in range(4)])
+    tokens = made(z, torch.Generator().manual_seed(7)).tokens
+    np.testing.assert_array_equal(tokens[0], ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1))
 
 
 def test_the_first_call_finds_clusters():
@@ -155,14 +171,54 @@ def test_a_first_batch_smaller_than_the_codebook_will_do_and_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_the_library_codes_can_be_used_but_not_learned(monkeypatch):
-    made = trained()
-    monkeypatch.setitem(sys.modules, "vector_quantize_pytorch", None)
-    assert made.eval()(normal(1, 4, 3)).tokens.shape == (1, 4)
-    with pytest.raises(
-        ValueError, match=r"^VQ-VAEs need the extra `image`: pip install 'discrete-markov-bridge\[image\]'$"
-    ):
-        made.train()(normal(1, 4, 3))
+def test_a_generator_decides_what_is_drawn():
+    def codes(seed):
+        made = Quantizer(16, 3, decay=0.7, revive=0.5)
+        for step in range(4):
+            made(normal(2, 8, 3, seed=step), torch.Generator().manual_seed(seed + step))
+        return made.codebook
+
+    assert torch.equal(codes(0), codes(0))
+    assert not torch.equal(codes(0), codes(100))
+
+
+SCRIPT = """
+import sys, torch
+from torch import distributed
+sys.path.insert(0, {tests!r})
+from test_quantizer import calls
+rank = int(sys.argv[1])
+distributed.init_process_group("gloo", init_method="file://{store}", rank=rank, world_size=2)
+made = calls(lambda z: z.chunk(2)[rank])
+torch.save({{name: tensor for name, tensor in made.state_dict().items()}}, f"{store}.{{rank}}")
+distributed.destroy_process_group()
+"""
+
+
+def calls(share):
+    """A quantiser whose codes start, move, die and come back."""
+    torch.manual_seed(0)
+    made = Quantizer(24, 3, decay=0.7, revive=0.5)
+    revived = 0
+    for step in range(6):
+        before = made.counts.clone()
+        made(share(normal(4, 8, 3, seed=step)), torch.Generator().manual_seed(step))
+        revived += int((made.counts > before).sum())
+    assert revived > 0
+    return made
+
+
+def test_two_processes_have_the_codes_of_one(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), store=tmp_path / "store"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    both = [subprocess.Popen([sys.executable, script, str(rank)], env=environment) for rank in range(2)]
+    assert [process.wait(timeout=240) for process in both] == [0, 0]
+    first, second = (torch.load(f"{tmp_path / 'store'}.{rank}", weights_only=True) for rank in range(2))
+    alone = calls(lambda z: z).state_dict()
+    for name, tensor in alone.items():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], tensor, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import torch
 
 import dmb
 from dmb.app.tokenizer import VQVAE, perplexity, psnr
-from dmb.app.tokenizer.training import AutoencoderSettings, train_autoencoder
-from dmb.app.tokenizer.training.learner import Learner
+from dmb.app.tokenizer.settings import TokenizerSettings
+from dmb.app.tokenizer.training import VQLearner, train_tokenizer
 from dmb.data import DataSet, Picture, Rows
 from dmb.training import engine
 from dmb.training.checkpoint import Checkpoints
@@ -43,8 +43,8 @@ def make(seed=0, **options):
 
 
 def train(vqvae, data, folder=None, resume=False, stop=None, **options):
-    settings = AutoencoderSettings(**QUICK | options)
-    return train_autoencoder(
+    settings = TokenizerSettings(**QUICK | options)
+    return train_tokenizer(
         vqvae, data, settings, fabric=engine(accelerator="cpu"), folder=folder, resume=resume, stop=stop
     )
 
@@ -131,45 +131,32 @@ def test_the_vqvae_holds_what_was_best_on_validation(tmp_path):
     assert same(VQVAE.from_pretrained(tmp_path).tensors(), best)
 
 
-@pytest.mark.parametrize(("validation", "pairs"), [(1, 1), (5, 2), (20, 18), (40, 32)])
-def test_the_sample_shows_each_image_beside_what_comes_back_of_it(validation, pairs):
-    data, vqvae = pictures(validation=validation), make()
-    report = list(train(vqvae, data, steps=1, evaluate_images=40))[-1]
-    shown = torch.from_numpy(data.codec.images(report.sample))
-    assert len(shown) == 2 * pairs
-    assert math.ceil(math.sqrt(len(shown))) % 2 == 0  # across, on a sheet: no pair is torn apart
-    assert torch.equal(shown[1::2], vqvae.reconstruct(shown[::2]))
-    truth = images(data, data.validation)
-    assert all((image == truth).flatten(1).all(1).any() for image in shown[::2])
-    first, second = data.codec.decode(report.sample[:2])
-    line = report.shown(data.codec).split("\n")[2]
-    assert line == f"{first.split(chr(10))[2]}  {second.split(chr(10))[2]}"
-
-
-def test_fewer_levels_are_the_tokens_of_the_sample_too():
-    data, vqvae = pictures(levels=16), make()
-    report = list(train(vqvae, data, steps=1))[-1]
-    back = vqvae.reconstruct(torch.from_numpy(data.codec.images(report.sample[::2])))
-    assert torch.equal(report.sample[1::2], back.flatten(1).long() // 16)
-
-
 def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path):
     reports = list(train(make(), pictures(), tmp_path, minutes=1e-9))
     assert [(report.phase, report.step) for report in reports] == [("validation", 1)]
     assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
-    with pytest.raises(ValueError, match="used up its 1e-09 minutes"):
-        train(make(), pictures(), tmp_path, minutes=1e-9, resume=True)
+    again = list(train(make(), pictures(), tmp_path, minutes=1e-9, resume=True))  # it has its time anew
+    assert [(report.phase, report.step) for report in again] == [("validation", 2)]
+
+
+def test_patience_ends_training(tmp_path):
+    options = {"steps": 60, "learning_rate": 0.2, "evaluate_every": 1, "patience": 3}
+    improved = [r.improved for r in train(make(), pictures(), tmp_path, **options) if r.phase == "validation"]
+    assert improved[-3:] == [False] * 3
+    assert [False] * 3 not in [improved[at : at + 3] for at in range(len(improved) - 3)]
+    assert len(improved) < 60
+    assert list(train(make(), pictures(), tmp_path, resume=True, **options)) == []
 
 
 def test_training_leaves_the_global_generator_as_it_was():
-    learner = Learner(make(), AutoencoderSettings(), engine(accelerator="cpu"))
+    learner = VQLearner(make(), pictures(), TokenizerSettings(), engine(accelerator="cpu"))
     before = torch.get_rng_state()
     learner.step(images(pictures(), pictures().train)[:4])
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_in_half_precision_the_codes_are_kept_in_full():
-    learner = Learner(make(), AutoencoderSettings(), engine(accelerator="cpu", precision="bf16-mixed"))
+    learner = VQLearner(make(), pictures(), TokenizerSettings(), engine(accelerator="cpu", precision="bf16-mixed"))
     inner = []
     learner.model.encoder[0].register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
     learner.step(images(pictures(), pictures().train)[:8])
@@ -199,10 +186,10 @@ SCRIPT = """
 import json, sys
 sys.path.insert(0, {tests!r})
 from test_training import fixed_codes, pictures
-from dmb.app.tokenizer.training import AutoencoderSettings, train_autoencoder
+from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
 from dmb.training import engine
 fabric = engine(accelerator="cpu", devices=2)
-reports = list(train_autoencoder(fixed_codes(), pictures(), AutoencoderSettings(**{settings!r}), fabric=fabric))
+reports = list(train_tokenizer(fixed_codes(), pictures(), TokenizerSettings(**{settings!r}), fabric=fabric))
 if fabric.is_global_zero:
     print(json.dumps([[report.loss, report.psnr, report.perplexity] for report in reports]))
 """
@@ -228,6 +215,28 @@ def test_two_processes_learn_what_one_does(tmp_path):
     assert len(alone) == len(together) == 15
     for one, two in zip(alone, together, strict=True):
         assert two == [None if value is None else pytest.approx(value, rel=1e-3) for value in one]
+
+
+def test_a_vqvae_has_the_size_of_its_images_and_its_first_weights_from_the_seed():
+    sizes = {"grid": 4, "codes": 32, "width": 8, "blocks": 1, "code_width": 4, "decay": 0.8, "revive": 0.2}
+    vqvae = TokenizerSettings(**sizes).build(pictures(size=16))
+    assert vqvae.config() == {"size": 16, "channels": 1} | sizes
+    torch.manual_seed(3)
+    again, other = (TokenizerSettings(**sizes, seed=seed).build(pictures(size=16)) for seed in (0, 1))
+    assert torch.equal(again.encoder[0].weight, vqvae.encoder[0].weight)
+    assert not torch.equal(other.encoder[0].weight, vqvae.encoder[0].weight)
+
+
+def test_images_that_are_not_square_are_refused():
+    rows = [Rows(np.zeros((10, 8, 6, 1), dtype=np.uint8), 256) for _ in range(3)]
+    data = DataSet(
+        name="wide",
+        source="",
+        codec=Picture([8, 6, 1]),
+        **dict(zip(("train", "validation", "test"), rows, strict=True)),
+    )
+    with pytest.raises(ValueError, match="images must be square for a VQ-VAE, got 8 × 6"):
+        TokenizerSettings().build(data)
 
 
 def test_data_that_are_no_images_are_refused():
@@ -257,8 +266,8 @@ def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("steps", 0), ("learning_rate", 0.0), ("learning_rate", math.inf), ("minutes", -1.0), ("detail", math.nan),
-     ("seed", -1), ("keep", 0)],
+     ("seed", -1), ("keep", 0), ("patience", -1)],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused_by_name(name, value):
     with pytest.raises(ValueError, match=f"{name} must be .*, got {value}"):
-        AutoencoderSettings(**{name: value})
+        TokenizerSettings(**{name: value})

@@ -1,34 +1,50 @@
-"""The command line. Every command explains itself with `--help`."""
+"""The command line. Every command explains itself with `--help`, and is imported only when it is called."""
 
+import difflib
 import os
 import sys
+from importlib import import_module
 
-import tyro
-
-from dmb.app.cli.compare import compare
-from dmb.app.cli.evaluate import evaluate
-from dmb.app.cli.prepare import prepare
-from dmb.app.cli.quickstart import quickstart
-from dmb.app.cli.report import report
-from dmb.app.cli.sample import sample
-from dmb.app.cli.train import train
 from dmb.version import __version__
+
+COMMANDS = {
+    "quickstart": "train, evaluate, sample and report on built-in data, in about two minutes",
+    "train": "train on a file, a folder of images, or built-in data",
+    "resume": "continue a run after Ctrl-C or a crash, or for longer",
+    "evaluate": "bound the bits per token that a model needs for unseen data",
+    "sample": "draw samples, or fill in the blanks of a template",
+    "report": "write one self-contained page about a run",
+    "compare": "train several kinds of noise with several seeds, and print one table",
+    "tokenize": "turn images into codes with a VQ-VAE; then train on the codes",
+    "fid": "compare a model's images with real ones: Fréchet Inception Distance",
+    "prepare": "download text8 or cifar10, and check it",
+}
+"""What there is, and what it is for. The module of the same name has `main(arguments) -> exit code`."""
+
+EXAMPLES = """\
+  dmb quickstart                             the whole tour, on 8 × 8 images of digits
+  dmb train novel.txt --out runs/novel       text, tables (.csv), arrays (.npy), folders of images
+  dmb sample runs/novel --template "the ____ of"
+"""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; a user's mistake is one line and exit code 2."""
-    arguments = _sets_joined(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    """Run a command. A user's mistake is one line and exit code 2."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("--help", "-h"):
+        print(overview())
+        return
     if arguments == ["--version"]:
         print(f"dmb {__version__}")
         return
-    commands = (quickstart, prepare, train, evaluate, sample, report, compare)
+    name, *rest = arguments
     try:
-        code = tyro.extras.subcommand_cli_from_dict(
-            {command.__name__: command for command in commands},
-            prog="dmb",
-            description="Generative modelling of discrete data with a learned forward process.",
-            args=arguments,
-        )
+        if name not in COMMANDS:
+            raise ValueError(_no_such_command(name))
+        code = import_module(f"dmb.app.cli.{name}").main(rest)
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except (ValueError, OSError) as error:
         _fail(error, 2)
     except FloatingPointError as error:
@@ -39,28 +55,28 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code)
 
 
-def _sets_joined(arguments: list[str]) -> list[str]:
-    """Several `--set` as one, which is all that the parser takes.
+def overview() -> str:
+    """What `dmb --help` prints."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    return (
+        "Generative modelling of discrete data with a learned forward process.\n\n"
+        f"usage: dmb COMMAND [OPTIONS]\n\ncommands:\n{commands}\n\nexamples:\n{EXAMPLES}\n"
+        "`dmb COMMAND --help` explains a command; `dmb --version` prints the version."
+    )
 
-    >>> _sets_joined(["train", "digits", "--set", "a=1", "--show", "--set", "b=2", "c=3"])
-    ['train', 'digits', '--show', '--set', 'a=1', 'b=2', 'c=3']
-    """
-    others: list[str] = []
-    assignments: list[str] = []
-    taking = False
-    for argument in arguments:
-        taking = argument == "--set" or (taking and not argument.startswith("--"))
-        if argument != "--set":
-            (assignments if taking else others).append(argument)
-    return [*others, "--set", *assignments] if assignments or "--set" in arguments else others
+
+def _no_such_command(name: str) -> str:
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"no command called {name!r}: " + (f"did you mean {close[0]}?" if close else f"try {', '.join(COMMANDS)}")
 
 
 def _fail(error: object, code: int) -> None:
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes one is enough to say it
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # one of several processes is enough to say it
         print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
-        from dmb.training.engine import exit_now  # as one of several processes leaves when all is well
+        from dmb.training.engine import exit_now  # leave as a process does when all is well
 
         exit_now(code)
     sys.exit(code)

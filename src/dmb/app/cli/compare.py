@@ -1,64 +1,85 @@
 """`dmb compare`."""
 
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import torch
 from tyro.conf import Positional, arg
 
-from dmb.app import recipes
 from dmb.app.cli.console import notes
-from dmb.app.cli.recipe import changed
-from dmb.app.recipes import Recipe
+from dmb.app.cli.settings import first_look, with_settings
+from dmb.app.recipes import Recipe, as_flags
+
+DESCRIPTION = """\
+Train masked, uniform and learned forward processes with several seeds, and make one table of them.
+
+Examples: `dmb compare digits`; `dmb compare novel.txt --rows mdlm paths-learned --seeds 5 --width 64`.
+
+Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, curves.png and
+results.json. Stop it with Ctrl-C at any moment; the same command continues, and with more rows or seeds it adds to what
+is there.
+"""
 
 
-def compare(
-    recipe: Annotated[Positional[str], arg(metavar="RECIPE")],
-    data: Annotated[str | None, arg(metavar="PATH")] = None,
-    out: Annotated[Path | None, arg(metavar="FOLDER")] = None,
-    rows: Annotated[tuple[str, ...], arg(metavar="NAME")] = (),
-    seeds: int = 3,
-    steps: int | None = None,
-    sequences: int | None = None,
-    samples: int = 1,
-    workers: int | None = None,
-    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
-    list_: Annotated[bool, arg(name="list")] = False,
-) -> int:
-    """Train masked, uniform and learned forward processes with several seeds, and make one table of them.
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """What to compare, and where to put it. Settings below are those that all rows share."""
 
-    Examples: `dmb compare digits`; `dmb compare pydocs --data novel.txt --rows mdlm mean-descending --seeds 5`.
+    path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
+    """What to train on; see dmb train."""
+    recipe: str | None = None
+    """The settings that all rows share; see dmb train."""
+    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """The folder of the comparison; default: runs/compare-<data>."""
+    rows: Annotated[tuple[str, ...], arg(metavar="ROW")] = ()
+    """Compare these; default: all that make sense for the data."""
+    seeds: int = 3
+    """Runs of every row, with the seeds 0, 1, …"""
+    steps: int | None = None
+    """Steps of Score-learning in every run; default: as many as the recipe has."""
+    sequences: int | None = None
+    """Test sequences to evaluate, spread evenly; default: all."""
+    samples: int = 1
+    """Network calls for each of them; where test data are few, more make the bound more precise."""
+    workers: int | None = None
+    """Runs side by side; default: as many as there are cores, or one on a GPU."""
+    list: bool = False
+    """Print the rows with their settings, and do nothing."""
 
-    Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, curves.png and
-    results.json. Stop it with Ctrl-C at any moment; the same command goes on where it was, and with more rows or seeds
-    adds to what is there.
 
-    Args:
-        recipe: what all rows share.
-        data: train on this instead; see train.
-        out: the folder of the comparison; default: runs/compare-<recipe>.
-        rows: compare these; default: all that make sense for the data.
-        seeds: runs of every row, with the seeds 0, 1, …
-        steps: of Score-learning in every run; default: as many as the recipe has.
-        sequences: test sequences to evaluate, spread evenly; default: all.
-        samples: network calls for each of them; where test data are few, more make the bound surer.
-        workers: runs side by side; default: as many as there are cores, or one on a GPU.
-        set: change settings of all rows.
-        list_: print the rows with their settings, and do nothing.
-    """
-    from dmb.app import comparison  # slow to import, and no other command needs it
+def main(arguments: list[str]) -> int:
+    """Compare."""
+    shared, arguments = first_look(_parsed, arguments)
+    flags, wanted = _parsed(shared, arguments)
 
-    chosen = recipes.recipe(recipe)
-    if not isinstance(chosen, Recipe):
-        raise ValueError(f"forward processes are compared, which {recipe} has none of: choose the recipe of a bridge")
+    import torch  # slow to import, like the next
+
+    from dmb.app import comparison
+
+    changed = shared.differences(wanted)
+    fixed = set(changed) - {"network.network", "network.placed"}  # rows by whole paths have networks of their own
+    out = flags.out or Path("runs") / f"compare-{Path(wanted.data.source).stem}"
     plan = comparison.plan(
-        changed(chosen, data, set), out=out or Path("runs") / f"compare-{recipe}", source=data,
-        shared=set, names=rows, seeds=seeds, steps=steps, sequences=sequences, samples=samples,
+        wanted, out=out, command=_command(flags, wanted, out, as_flags(changed)), rows=flags.rows, seeds=flags.seeds,
+        steps=flags.steps, sequences=flags.sequences, samples=flags.samples, fixed=fixed,
     )  # fmt: skip
-    if list_:
+    if flags.list:
         for row in plan.rows:
-            print(f"{row.name}: {row.title}\n    {' '.join(row.settings)}")
+            changes = wanted.differences(row.apply(wanted, plan.data, plan.steps))
+            print(f"{row.name}: {row.title}\n    {' '.join(as_flags(changes))}")
         return 0
-    if workers is None:
-        workers = 1 if torch.cuda.is_available() else comparison.cores()
+    workers = flags.workers or (1 if torch.cuda.is_available() else comparison.cores())
     return comparison.compare(plan, workers=workers, console=notes)
+
+
+def _command(flags: Compare, wanted: Recipe, out: Path, settings: list[str]) -> str:
+    """The command that makes the table, for below it."""
+    words = ["dmb", "compare", wanted.data.source, "--recipe", wanted.name, "--out", str(out)]
+    words += ["--rows", *flags.rows] if flags.rows else []
+    given = {"seeds": flags.seeds, "steps": flags.steps, "sequences": flags.sequences, "samples": flags.samples}
+    return shlex.join(words + as_flags({name: value for name, value in given.items() if value is not None}) + settings)
+
+
+def _parsed(default: Recipe, arguments: list[str]) -> tuple[Compare, Recipe]:
+    return with_settings(Compare, default, arguments, prog="dmb compare", description=DESCRIPTION)

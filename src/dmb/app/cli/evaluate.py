@@ -1,27 +1,14 @@
 """`dmb evaluate`."""
 
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
 from dmb.app.display import counting
-from dmb.app.evaluation import (
-    CodecQuality,
-    ImageQuality,
-    Likelihood,
-    RealImages,
-    Reconstruction,
-    codec_quality,
-    image_quality,
-    likelihood,
-    reconstruction,
-)
-from dmb.app.loading import load
-from dmb.app.recipes import VQRecipe
+from dmb.app.evaluation import likelihood
 from dmb.app.runs import Run
 from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
@@ -29,135 +16,46 @@ from dmb.training.engine import Accelerator, device
 
 def evaluate(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
-    metrics: tuple[Literal["bound", "fid", "is"], ...] = ("bound",),
     split: Literal["train", "validation", "test"] = "test",
     data: Annotated[str | None, arg(metavar="PATH")] = None,
     sequences: int | None = None,
-    samples: int | None = None,
-    batch_size: int | None = None,
-    images: int | None = None,
-    weights: Annotated[Path | None, arg(metavar="FILE")] = None,
-    steps: int | None = None,
-    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
-    guidance: float | None = None,
-    seed: int | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    seed: int = 0,
     accelerator: Accelerator = "auto",
+    recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
-    """Bound the bits per token that a run's model needs for data it has not seen; compare its images with real ones.
+    """Bound the bits per token that a run's model needs for data it has not seen, with the standard error.
 
-    Examples: `dmb evaluate RUN`; `dmb evaluate RUN --metrics bound fid --steps 128`.
-
-    Of a VQ-VAE: how well images come back from its codes, in place of the bound, and with fid, the floor that it sets
-    for bridges over its codes.
+    Examples: `dmb evaluate RUN`; `dmb evaluate RUN --sequences 500 --samples 4`; `dmb evaluate RUN --data sequel.txt`.
+    The result is kept in RUN/evaluation.json. For the quality of images see `dmb fid`.
 
     Args:
         run: the run folder.
-        metrics: bound, with its standard error; for images, fid, and is: the Inception Score, which comes with fid.
         split: which part of the data.
         data: bound that split of another file, read with the run's own alphabet.
-        sequences: bound (or bring back) so many, spread evenly, instead of all.
-        samples: for the bound, network calls per sequence; default: 1.
-        batch_size: for the bound, sequences per network call; default: 128.
-        images: to sample for fid, and to compare with; default: 10000.
-        weights: of the network that fid needs, if they are not in the data folder.
-        steps: for fid, network calls per sample; default: 64.
-        sampler: for fid, as in sample.
-        guidance: for fid, how strongly to follow classes, which are as frequent as in training; default: 1.
-        seed: of times, noise and samples; default: 0.
+        sequences: how many to evaluate, spread evenly over the split; default: all.
+        samples: network calls per sequence; more of them reduce the error that stems from times and noise.
+        batch_size: sequences per network call.
+        seed: of times and noise.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
+        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
         json_: print JSON.
     """
-    if not metrics:
-        raise ValueError("--metrics must name bound, fid or is, got none")
-    bounding = {"sequences": sequences, "samples": samples, "batch_size": batch_size}
-    comparing = {"images": images, "weights": weights}
-    drawing = {"steps": steps, "sampler": sampler, "guidance": guidance}
-    folder, where = Run.open(run), device(accelerator)
-    of_vqvae = isinstance(folder.recipe, VQRecipe)
-    if of_vqvae:
-        only = {"data": data, "samples": samples, "batch_size": batch_size, "seed": seed, **drawing}
-        _refuse(only, f"a bridge only, and {run} is a VQ-VAE")
-        if "is" in metrics:
-            raise ValueError(f"the Inception Score is one of samples, and {run} is a VQ-VAE: it has none")
-    if "bound" not in metrics:
-        _refuse({"data": data, **bounding}, "--metrics bound only")
-    if {"fid", "is"}.isdisjoint(metrics):
-        _refuse({**comparing, **drawing}, "--metrics fid and is only")
-    else:
-        _refuse({"data": data}, "--metrics bound alone")
-    results: Iterator[Likelihood | Reconstruction | CodecQuality]
-    if of_vqvae:
-        results = _of_vqvae(folder, where, metrics, split, sequences, _given(comparing))
-    else:
-        results = _of_bridge(
-            folder, where, metrics, split, _given(bounding), _given(comparing), _given(drawing), data, seed or 0
-        )
-    step, found = folder.best().get("step"), dict[str, Any]()
-    for result in results:
-        if data is None:
-            folder.add_evaluation(result, step)
-        if not json_:
-            print(result)
-        found.update(vars(result))
-    if json_:
-        print(to_json(found))
+    folder = Run.open(run, recipe)
+    bridge = folder.bridge(device(accelerator))
+    with counting(notes, "reading the data") as progress:
+        read = folder.data(data, progress=progress)
+    with counting(notes, f"evaluating on {split}") as progress:
+        result = likelihood(
+            bridge, read, split, marginals=folder.summary()["marginals"], sequences=sequences, samples=samples,
+            batch_size=batch_size, seed=seed, progress=progress,
+        )  # fmt: skip
+    print(to_json(vars(result)) if json_ else result)
+    if data is None:
+        folder.add_evaluation(result)
     return 0
 
 
-def _refuse(options: dict[str, Any], read_for: str) -> None:
-    """Raise an error if one of these, which would not be read, was given."""
-    for name, value in _given(options).items():
-        raise ValueError(f"--{name.replace('_', '-')} is read for {read_for}, got {value}")
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _of_bridge(
-    folder: Run,
-    where: str,
-    metrics: tuple[str, ...],
-    split: str,
-    bounding: dict[str, Any],
-    comparing: dict[str, Any],
-    drawing: dict[str, Any],
-    source: str | None,
-    seed: int,
-) -> Iterator[Likelihood | ImageQuality]:
-    bridge = folder.bridge(where)
-    with counting(notes, "reading the data") as progress:
-        read = folder.data(source, progress=progress)
-    real = None
-    if not {"fid", "is"}.isdisjoint(metrics):  # now, so that what is wrong is found before the bound takes its time
-        real = RealImages(read, split, score="is" in metrics, **comparing)
-        real.rehearse(bridge, **drawing)
-    if "bound" in metrics:
-        marginals = folder.summary()["marginals"]
-        with counting(notes, f"evaluating on {split}") as progress:
-            result = likelihood(bridge, read, split, marginals=marginals, seed=seed, progress=progress, **bounding)
-        yield result
-    if real is not None:
-        yield image_quality(bridge, real, seed=seed, progress=partial(counting, notes), **drawing)
-
-
-def _of_vqvae(
-    folder: Run,
-    where: str,
-    metrics: tuple[str, ...],
-    split: str,
-    sequences: int | None,
-    comparing: dict[str, Any],
-) -> Iterator[Reconstruction | CodecQuality]:
-    vqvae, real = folder.vqvae(where), None
-    if "fid" in metrics:
-        RealImages(folder.data(), split, **comparing)  # finds what is wrong before all are encoded
-        with counting(notes, "encoding the images") as progress:
-            real = RealImages(load(folder.path, progress=progress), split, **comparing)
-    if "bound" in metrics:
-        with counting(notes, f"evaluating on {split}") as progress:
-            result = reconstruction(vqvae, folder.data(), split, images=sequences, progress=progress)
-        yield result
-    if real is not None:
-        yield codec_quality(real, device=vqvae.device, progress=partial(counting, notes))
+main = command(evaluate)

@@ -7,6 +7,7 @@ from tyro.conf import Positional, arg
 
 from dmb import data
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
 from dmb.app.display import counting
 
 
@@ -26,3 +27,6 @@ def prepare(
         path = prepared(source, progress=progress)
     print(path)
     return 0
+
+
+main = command(prepare)

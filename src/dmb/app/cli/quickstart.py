@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from dmb.app import recipes
 from dmb.app.cli.console import notes
 from dmb.app.cli.evaluate import evaluate
-from dmb.app.cli.recipe import new_folder
+from dmb.app.cli.parsing import command
 from dmb.app.cli.report import report
 from dmb.app.cli.sample import sample
+from dmb.app.cli.train import new_folder
+from dmb.app.recipes import recipe
 from dmb.app.session import session
 
 
@@ -18,11 +19,14 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
         out: the run folder to make; default: runs/digits-<time>.
         seed: of everything random.
     """
-    recipe = recipes.override(recipes.digits(), [f"seed={seed}"])
-    path = out or new_folder(recipe)
-    code = session(recipe, path, resume=False, console=notes)
+    wanted = recipe("digits").changed(seed=seed)
+    path = out or new_folder(wanted)
+    code = session(wanted, path, resume=False, console=notes)
     if code:
         return code
-    evaluate(path)
-    sample(path, n=2)
+    evaluate(path, samples=16)
+    sample(path)
     return report(path)
+
+
+main = command(quickstart)

@@ -6,21 +6,24 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
 from dmb.app.display import counting
 from dmb.app.reports import write_report
 from dmb.app.runs import Run
 
 
-def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0) -> int:
+def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0, recipe: str | None = None) -> int:
     """Write RUN/report.html: one self-contained page with the bound over time, what was learned, and samples.
-
-    Of a VQ-VAE, it shows the error over time, images beside what comes back of them, and the use of the codes.
 
     Args:
         run: the run folder.
         seed: of the samples on it.
+        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
     """
     with counting(notes, "drawing the report") as progress:
-        path = write_report(Run.open(run), seed=seed, progress=progress)
+        path = write_report(Run.open(run, recipe), seed=seed, progress=progress)
     print(path)
     return 0
+
+
+main = command(report)

@@ -7,9 +7,12 @@ import torch
 from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
 from dmb.app.display import counting
-from dmb.app.evaluation import draw
+from dmb.app.evaluation.drawing import draw
+from dmb.app.evaluation.long import draw_long
 from dmb.app.runs import Run
+from dmb.data import Text
 from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
 
@@ -17,6 +20,7 @@ from dmb.training.engine import Accelerator, device
 def sample(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     n: Annotated[int, arg(aliases=["-n"])] = 8,
+    length: int | None = None,
     steps: int | None = None,
     sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
     template: str | None = None,
@@ -28,16 +32,19 @@ def sample(
     seed: int = 0,
     out: Annotated[Path | None, arg(metavar="FILE")] = None,
     accelerator: Accelerator = "auto",
+    recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
     """Draw samples from a run's model, or fill in the blanks of a template.
 
     Examples: `dmb sample RUN --template "the ____ of"`; `dmb sample RUN -n 1000 --out more.csv`;
-    `dmb sample RUN --template "colour=red"` for a table.
+    `dmb sample RUN --template "colour=red"` for a table; `dmb sample RUN --length 1000` for a longer text.
 
     Args:
         run: the run folder.
         n: how many.
+        length: symbols per sample of text, if more than the model was trained on: it is then written window by window,
+            each conditioned on the second half of the one before.
         steps: network calls per sample; default: 64. A causal network takes one call per token.
         sampler: default: ancestral (exact at any step size); tweedie for a score head.
         template: what is known; blanks and whatever is missing at the end are filled in.
@@ -49,9 +56,10 @@ def sample(
         seed: of everything random.
         out: write to a file in the data's own format (.txt, .csv, .parquet, .npy, .png) instead of printing.
         accelerator: cpu or cuda; auto takes a GPU if there is one.
+        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
         json_: print JSON: tokens, and text as read.
     """
-    folder = Run.open(run)
+    folder = Run.open(run, recipe)
     bridge = folder.bridge(device(accelerator))
     if n < 1:
         raise ValueError(f"-n must be at least 1, got {n}")
@@ -61,12 +69,15 @@ def sample(
             raise ValueError("--json prints, --out writes: choose one")
     known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
     labels = None if label is None else torch.full((n,), label)
+    options = {"steps": steps, "sampler": sampler, "guidance": guidance, "temperature": temperature, "top_p": top_p}
     with counting(notes, "sampling") as progress:
-        parts = draw(
-            bridge, n, labels=labels, seed=seed, advance=progress, steps=steps, sampler=sampler, guidance=guidance,
-            temperature=temperature, top_p=top_p, template=known,
-        )  # fmt: skip
-        tokens = torch.cat(list(parts))
+        if length is None or length <= bridge.num_positions:
+            parts = draw(bridge, n, labels=labels, seed=seed, advance=progress, template=known, **options)
+        else:
+            if not isinstance(folder.codec, Text):
+                raise ValueError(f"--length is for text; samples of {run} have {bridge.num_positions} tokens")
+            parts = draw_long(bridge, n, length, labels=labels, seed=seed, advance=progress, template=known, **options)
+        tokens = torch.cat(list(parts))[:, :length]
     if out is not None:
         folder.codec.write(out, tokens)
         print(out)
@@ -75,3 +86,6 @@ def sample(
     else:
         print("\n\n".join(folder.codec.decode(tokens)))
     return 0
+
+
+main = command(sample)

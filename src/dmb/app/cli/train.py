@@ -1,75 +1,91 @@
 """`dmb train`."""
 
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from dmb.app import recipes
 from dmb.app.cli.console import notes
-from dmb.app.cli.recipe import changed, new_folder
+from dmb.app.cli.settings import first_look, with_settings
+from dmb.app.recipes import Recipe, as_flags
 from dmb.app.runs import Run
 from dmb.app.session import session
 from dmb.training.engine import Accelerator, Precision, Strategy
 
+DESCRIPTION = """\
+Train a model of discrete data, by Algorithm 1 of the paper.
 
-def train(
-    recipe: Annotated[Positional[str], arg(metavar="RECIPE")],
-    data: Annotated[str | None, arg(metavar="PATH")] = None,
-    out: Annotated[Path | None, arg(metavar="RUN")] = None,
-    resume: bool = False,
-    set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
-    show: bool = False,
-    accelerator: Accelerator = "auto",
-    devices: int = 1,
-    nodes: int = 1,
-    strategy: Strategy = "auto",
-    precision: Precision = "32-true",
-) -> int:
-    """Train a bridge by Algorithm 1, or a VQ-VAE, on built-in data or on your own.
+What the data are decides the recipe, the settings to start from; every setting is a flag. Examples:
+`dmb train novel.txt`; `dmb train survey.csv --minutes 5`; `dmb train tokens.npy --width 128 --cycles 4`;
+`dmb train photos/`; `dmb train digits --head score`; `dmb train digits --help` for the settings of digits.
 
-    Recipes: digits, pydocs, text8, text8_paper; table for a CSV or Parquet file; pixels for images; vqvae for a VQ-VAE
-    of images, and cifar10 or cifar10_paper for a bridge over its codes.
+Stop it with Ctrl-C at any moment; `dmb resume RUN` continues where it was.
+"""
 
-    Examples: `dmb train digits`; `dmb train pydocs --data novel.txt`; `dmb train table --data survey.csv`;
-    `dmb train text8 --set minutes=15 head=score`; `dmb train vqvae --out runs/vqvae`, then `dmb train cifar10`;
-    `torchrun --nproc-per-node 8 -m dmb train text8_paper --devices 8`.
 
-    Stop it with Ctrl-C at any moment; the same command with --out RUN --resume goes on where it was.
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """Where to compute."""
 
-    Args:
-        recipe: the settings to start from.
-        data: train on this instead: digits, cifar10, pydocs, text8, markov; a file of text, .npy, .npz, .csv or
-            .parquet; a folder of images; or the run folder of a VQ-VAE, for the codes of its images.
-        out: the run folder; default: runs/<recipe>-<time>.
-        resume: go on with the run in --out from its newest checkpoint, with its settings; start it if there is none.
-        set: change settings, for example cycles=2 learning_rate=3e-4 order=descending; see --show.
-        show: print every setting with its value, and do nothing.
-        accelerator: cpu or cuda; auto takes a GPU if there is one.
-        devices: processes on each machine.
-        nodes: machines, under torchrun or SLURM.
-        strategy: ddp copies the network to every process, fsdp shares it out among them.
-        precision: what the network computes in; the loss never below float32.
-    """
-    chosen = recipes.recipe(recipe)
-    if resume and out is None:
-        raise ValueError("--resume needs --out: which run is to go on?")
-    going_on = resume and out is not None and (out / "run.json").exists()
-    if going_on and out is not None:
-        chosen = Run.open(out).recipe
-        if chosen.name != recipe:
-            raise ValueError(f"{out} is a run of the recipe {chosen.name}, not of {recipe}")
-    chosen = changed(chosen, data, set)
-    if show:
-        for name, value in recipes.settings_of(chosen).items():
-            print(f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}")
+    accelerator: Accelerator = "auto"
+    """cpu or cuda; auto takes a GPU if there is one."""
+    devices: int = 1
+    """Processes on each machine."""
+    nodes: int = 1
+    """Machines, under torchrun or SLURM."""
+    strategy: Strategy = "auto"
+    """ddp copies the network to every process, fsdp shares it out among them."""
+    precision: Precision = "32-true"
+    """What the network computes in; the loss never below float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """What to train, and where to put it."""
+
+    path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
+    """A file (text, .csv, .parquet, .npy, .npz), a folder of images or of codes, or built-in data: digits, pydocs,
+    text8, cifar10, markov."""
+    recipe: str | None = None
+    """The settings to start from: digits, text, table, array, sequences, images, codes, text8, text8_paper,
+    codes_paper; those of a run folder; or FILE.py:FUNCTION. Default: as fits the data."""
+    out: Annotated[Path | None, arg(metavar="RUN")] = None
+    """The run folder; default: runs/<data>-<time>."""
+    resume: bool = False
+    """Continue the run in --out if it is there already, with its settings; for jobs that a scheduler starts again."""
+    show: bool = False
+    """Print every setting as a flag, and do nothing."""
+    devices: Devices = field(default_factory=Devices)
+
+
+def main(arguments: list[str]) -> int:
+    """Train."""
+    chosen, arguments = first_look(_parsed, arguments)
+    flags, wanted = _parsed(chosen, arguments)
+    if flags.resume and flags.out is None:
+        raise ValueError("--resume needs --out: which run is to be continued?")
+    going_on = flags.out is not None and flags.resume and (flags.out / "run.json").exists()
+    if flags.out is not None and going_on:
+        _, wanted = _parsed(Run.open(flags.out).recipe, arguments)
+    if flags.show:
+        print("\n".join(shown(wanted)))
         return 0
-    if chosen.data.source == recipes.VQ_RUN:  # if it were there, it would have its full path
-        raise ValueError(
-            f"{recipe} learns the codes of a VQ-VAE, and there is none in {recipes.VQ_RUN}: "
-            f"train it with dmb train vqvae --out {recipes.VQ_RUN}, or say where it is with --data RUN"
-        )
-    return session(
-        chosen, out or new_folder(chosen), resume=going_on, console=notes,
-        accelerator=accelerator, devices=devices, nodes=nodes, strategy=strategy, precision=precision,
-    )  # fmt: skip
+    return session(wanted, flags.out or new_folder(wanted), resume=going_on, console=notes, **vars(flags.devices))
+
+
+def shown(wanted: Recipe) -> list[str]:
+    """Every setting as a flag, one per line."""
+    settings = wanted.settings()
+    del settings["data.source"]
+    return [" ".join(as_flags({name: value})) for name, value in settings.items()]
+
+
+def new_folder(wanted: Recipe) -> Path:
+    """Where to put a run, if the user does not say."""
+    return Path("runs") / f"{Path(wanted.data.source).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _parsed(default: Recipe, arguments: list[str]) -> tuple[Train, Recipe]:
+    return with_settings(Train, default, arguments, prog="dmb train", description=DESCRIPTION)

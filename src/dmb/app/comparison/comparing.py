@@ -3,52 +3,57 @@
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dmb.app.comparison.curves import curves
 from dmb.app.comparison.jobs import Job
-from dmb.app.comparison.plan import Plan
+from dmb.app.comparison.plan import RESULTS, Plan
 from dmb.app.comparison.results import Results, results
-from dmb.app.comparison.running import run
+from dmb.app.comparison.running import run as run_all
 from dmb.app.comparison.table import page, table
-from dmb.app.comparison.watching import Watch
 from dmb.app.display import duration
-from dmb.app.reports.drawing import to_png
 from dmb.files import to_json, written_whole
 
 
 def compare(plan: Plan, *, workers: int, console: Console) -> int:
     """Train and evaluate what `plan` asks for and its folder lacks, and print the table of all that is there.
 
-    Args:
-        plan: what to compare.
-        workers: runs side by side.
-        console: where to show progress.
-
-    Returns:
-        0; 1 if a run failed; 128 plus the number of the signal that stopped it.
+    As many runs as there are `workers` go side by side. The exit code is 1 if a run failed, 128 plus the number of the
+    signal that stopped it, or 0.
     """
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, got {workers}")
-    everything = plan.with_earlier()
-    for job in everything.jobs():
+    whole = plan.with_earlier()
+    for job in whole.jobs():
         job.refuse_another()
     plan.out.mkdir(parents=True, exist_ok=True)
-    everything.write()
-    # of earlier rows, those whose evaluation was another than this one are evaluated again, to stand in one table
-    earlier = [job for job in everything.jobs() if job not in plan.jobs() and len(job.commands()) == 1]
-    jobs, failures = [*plan.jobs(), *earlier], dict[Path, str]()
+    failures: dict[Path, str] = {}
+    _written(whole, failures)
+    # earlier rows that were evaluated otherwise are evaluated again, to stand in one table
+    jobs = plan.jobs() + [job for job in whole.jobs() if job not in plan.jobs() and job.task() == "evaluate"]
+    steps, ends = {job: job.step() for job in jobs}, [job for job in jobs if job.task() is None]
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+                   console=console, transient=True, disable=not console.is_terminal)  # fmt: skip
+    all_steps = bar.add_task("", total=len(jobs) * plan.steps)
+
+    def watch(running: list[Job]) -> None:
+        if console.is_terminal:
+            steps.update({job: job.step() for job in running})
+            names = ", ".join(f"{job} step {steps[job]}" for job in running)
+            bar.update(all_steps, completed=sum(steps.values()), description=names)
 
     def ended(job: Job, failure: str | None) -> None:
+        ends.append(job)
         if failure is not None:
             failures[job.path] = failure
-        found = _written(everything, failures)
-        watch.ended(job, f"failed: {failure}" if failure is not None else _outcome(found, job))
+        found = _written(whole, failures)
+        outcome = _outcome(found, job) if failure is None else f"failed: {failure}"
+        _say(console, f"{job}: {outcome}  ({len(ends)} of {len(jobs)} runs)")
 
-    with Watch(console, jobs).shown() as watch:
-        number = run([job for job in jobs if job.commands()], workers=workers, ended=ended, watch=watch.update)
-    found = _written(everything, failures)
+    with bar:
+        number = run_all([job for job in jobs if job.task()], workers=workers, ended=ended, watch=watch)
+    found = _written(whole, failures)
     if number:
-        console.print(f"stopped; go on with: {plan.command()}", highlight=False, markup=False, soft_wrap=True)
+        _say(console, f"stopped; go on with: {plan.commands[-1]}")
         return 128 + number
     print(table(found), end="")
     return 1 if failures else 0
@@ -56,18 +61,22 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
 
 def _written(plan: Plan, failures: dict[Path, str]) -> Results:
     """All that has come of `plan` so far, written to its folder."""
+    from dmb.app.comparison.curves import curves  # matplotlib is slow to import
+    from dmb.app.reports.drawing import to_png
+
     found = results(plan, failures)
-    contents = {
-        "results.json": (to_json(found.to_json(), indent=2) + "\n").encode(),
-        "table.md": page(found).encode(),
-        "curves.png": to_png(curves(found)),
-    }
-    for name, content in contents.items():
+    texts = {RESULTS: to_json(found.to_json(), indent=2) + "\n", "table.md": page(found)}
+    files = {name: text.encode() for name, text in texts.items()} | {"curves.png": to_png(curves(found))}
+    for name, content in files.items():
         with written_whole(plan.out / name) as part:
             part.write_bytes(content)
     return found
 
 
 def _outcome(found: Results, job: Job) -> str:
-    [result] = [result for row in found.rows if row.row == job.row for result in row.runs if result.seed == job.seed]
-    return f"{result.bits:.4f} ± {result.stderr:.4f} bits per token on test, {duration(60 * result.minutes)}"
+    [run] = [run for row in found.rows if row.name == job.row.name for run in row.runs if run.seed == job.seed]
+    return f"{run.test.bits:.4f} ± {run.test.stderr:.4f} bits per token on test, {duration(run.last.seconds)}"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,94 +1,114 @@
-"""What is compared: one row a way to noise, a head, and a way to learn the forward process."""
+"""What is compared: one row for each kind of noise, head, and way to learn the forward process."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
+from dmb.app.recipes import Recipe
 from dmb.data import DataSet
 from dmb.data.codecs import Columns, Grid, Picture, Text
+
+Change = Callable[[Recipe, DataSet, int], Recipe]
+"""From recipe to recipe, given the data and the steps of Score-learning in all."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to do it, as settings that are put on top of a recipe."""
+    """One way to train, and a test whether it makes sense for the data."""
 
     name: str
     title: str
-    """What it is, for the table."""
-    settings: tuple[str, ...]
-    """`name=value`, as `--set` takes them. Whatever they do not name is the same in every row."""
+    changes: tuple[Change, ...]
+    fits: Callable[[DataSet], bool] = lambda _: True
+
+    def apply(self, recipe: Recipe, data: DataSet, steps: int) -> Recipe:
+        """The recipe with the settings of the row; all others stay as they are."""
+        return reduce(lambda changed, change: change(changed, data, steps), self.changes, recipe)
 
 
-def rows_for(data: DataSet, steps: int) -> list[Row]:
-    """All rows that make sense for `data`, each of `steps` steps of Score-learning in all.
+def rows_for(data: DataSet) -> list[Row]:
+    """All rows that make sense for `data`."""
+    return [row for row in ROWS if row.fits(data)]
 
-    Rows that learn on the bound start from a process that gathers on top, but for a share of their rates that mixes:
-    from nothing at all a clock would not learn to run.
 
-    Args:
-        data: its number of states says how fast each of those clocks is; only ordinal values get the rows in natural
-            order, only three states or more have clocks to weigh against each other, and only four or more gather in
-            stages.
-        steps: of Score-learning.
-    """
-    once = (f"score_steps={steps}", "cycles=1", "matrix_steps=0")
-    masked = (*once, "mask=true", "init=gather", "floor=0", "head=mean")
-    published = (f"score_steps={steps // 2}", "cycles=2")  # Algorithm 1 as printed, on J_Q
-    joint = (*once, "matrix_objective=joint", "schedule=canonical", "head=mean")
-    turns = (f"score_steps={steps // 10}", f"matrix_steps={max(1, steps // 100)}", "cycles=10", "reestimate=false",
-             "matrix_objective=bound", "schedule=canonical", "head=mean")  # fmt: skip
+def _set(section: str, **values: Any) -> Change:
+    """Replace settings of a section; a value may be a function of the data and the steps."""
 
-    def mixing(share: float) -> str:
-        return f"floor={share / (1 - share) / max(1, data.num_states - 2):.3g}"
+    def change(recipe: Recipe, data: DataSet, steps: int) -> Recipe:
+        given = {name: value(data, steps) if callable(value) else value for name, value in values.items()}
+        sections: dict[str, Any] = {section: replace(getattr(recipe, section), **given)}
+        return replace(recipe, **sections)
 
-    placed = () if isinstance(data.codec, Text) else ("placed=true",)  # windows of text begin anywhere
-    little, much = mixing(0.03), mixing(0.3)
-    rows = [
-        Row("sedd-uniform", "uniform noise, score head, even times (SEDD)",
-            (*once, "process=uniform", "head=score", "adapt_times=false")),
-        Row("sedd-absorb", "mask, score head, even times (SEDD)", (*masked[:-1], "head=score", "adapt_times=false")),
-        Row("mean-uniform", "uniform noise, mean head", (*once, "process=uniform", "head=mean")),
-        Row("mdlm", "mask, mean head (MDLM, MD4)", masked),
-        Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)",
-            (*joint, "process=tokenwise")),
-        Row("dmb-printed", "bridge, descending, J_Q, score head as printed",
-            (*published, "order=descending", "head=unscaled_score")),
-        Row("dmb-published", "bridge, descending, J_Q, score head as printed, even times: as published",
-            (*published, "order=descending", "head=unscaled_score", "adapt_times=false")),
-        Row("dmb-descending", "bridge, descending, J_Q, score head", (*published, "order=descending", "head=score")),
-        Row("dmb-ascending", "bridge, ascending, J_Q, score head", (*published, "order=ascending", "head=score")),
-        Row("mean-descending", "bridge, descending, J_Q, mean head", (*published, "order=descending", "head=mean")),
-        Row("mean-ascending", "bridge, ascending, J_Q, mean head", (*published, "order=ascending", "head=mean")),
-        Row("mean-nested", "bridge, gathering in stages, fixed, mean head",
-            (*once, "init=nested", "schedule=canonical", "head=mean")),
-        Row("learned-descending", "bridge, descending, learned on the bound", (*joint, "order=descending", little)),
-        Row("learned-ascending", "bridge, ascending, learned on the bound", (*joint, "order=ascending", much)),
-        Row("learned-turns", "bridge, descending, learned on the bound in turns, on 10 % more batches",
-            (*turns, "order=descending", little)),
-        Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
-            (*joint, "process=varying", "order=ascending", much)),
-        Row("learned-nested", "bridge, gathering in stages, learned on the bound", (*joint, "init=nested")),
-        Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
-            (*joint, "order=descending", "mask=true", little)),
-        Row("paths", "mask, whole paths, any order, ordered transformer", (*masked, *placed, "network=ordered")),
-        Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer",
-            (*masked, *placed, "network=ordered", "speeds=true", "matrix_objective=joint", "orders=2",
-             "matrix_learning_rate=0.1")),
-        Row("autoregressive", "from left to right, causal transformer", (*masked, *placed, "network=causal")),
-    ]  # fmt: skip
-    ordinal = isinstance(data.codec, Grid | Picture)
-    if not isinstance(data.codec, Columns):  # whose columns have values of their own each
-        by = "value" if ordinal else "cooccurrence"
-        rows.append(
-            Row("mean-tree", f"bridge, tree of clusters by {by}, fixed, mean head",
-                (*once, "process=tree", f"grouping={by}", "schedule=canonical", "head=mean"))
-        )  # fmt: skip
-    if ordinal:
-        natural = "order=natural"
-        rows += [
-            Row("mean-natural", "bridge, natural order, J_Q, mean head", (*published, natural, "head=mean")),
-            Row("learned-natural", "bridge, natural order, learned on the bound", (*joint, natural, much)),
-        ]
-    if data.num_states < 4:  # too few for two stages
-        rows = [row for row in rows if not row.name.endswith("-nested")]
-    if data.num_states < 3:  # one clock per position
-        rows = [row for row in rows if not row.name.startswith("learned-") or row.name == "learned-mask"]
-    return rows
+    return change
+
+
+def _head(head: Any) -> Change:
+    return lambda recipe, data, steps: replace(recipe, head=head)
+
+
+def _mixing(share: float) -> Change:
+    """Let this share of the rates mix states: a clock that starts at a rate of zero would never learn to run."""
+    return _set("process", floor=lambda data, _: float(f"{share / (1 - share) / max(1, data.num_states - 2):.3g}"))
+
+
+def _placed(recipe: Recipe, data: DataSet, steps: int) -> Recipe:
+    """Tell the network positions, except in texts, whose windows begin anywhere."""
+    return recipe if isinstance(data.codec, Text) else _set("network", placed=True)(recipe, data, steps)
+
+
+def _states(least: int, codec: Any = object) -> Callable[[DataSet], bool]:
+    return lambda data: data.num_states >= least and isinstance(data.codec, codec)
+
+
+# fmt: off
+ORDINAL = Grid | Picture
+ONCE = _set("training", cycles=1, score_steps=lambda _, steps: steps, matrix_steps=0)
+TWICE = _set("training", cycles=2, score_steps=lambda _, steps: steps // 2)  # Algorithm 1 as printed, on J_Q
+TURNS = _set("training", cycles=10, score_steps=lambda _, steps: steps // 10, reestimate=False,
+             matrix_steps=lambda _, steps: max(1, steps // 100), matrix_objective="bound")
+EVEN = _set("training", adapt_times=False)
+MEAN, SCORE, PRINTED, LITTLE, MUCH = _head("mean"), _head("score"), _head("unscaled_score"), _mixing(0.03), _mixing(0.3)
+UP, DOWN, NATURAL = (_set("process", order=order) for order in ("ascending", "descending", "natural"))
+UNIFORM, TOKENWISE, VARYING = (_set("process", process=name) for name in ("uniform", "tokenwise", "varying"))
+NESTED, CANONICAL = _set("process", init="nested"), _set("process", schedule="canonical")
+MASK = (ONCE, _set("process", mask=True, init="gather", floor=0.0))
+JOINT = (ONCE, _set("training", matrix_objective="joint"), CANONICAL, MEAN)
+TREE = (ONCE, _set("process", process="tree"), CANONICAL, MEAN)
+ORDERED, CAUSAL = ((*MASK, MEAN, _set("network", network=name), _placed) for name in ("ordered", "causal"))
+
+ROWS = (
+    Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", (ONCE, UNIFORM, SCORE, EVEN)),
+    Row("sedd-absorb", "mask, score head, even times (SEDD)", (*MASK, SCORE, EVEN)),
+    Row("mean-uniform", "uniform noise, mean head", (ONCE, UNIFORM, MEAN)),
+    Row("mdlm", "mask, mean head (MDLM, MD4)", (*MASK, MEAN)),
+    Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)", (*JOINT, TOKENWISE)),
+    Row("dmb-printed", "bridge, descending, J_Q, score head as printed", (TWICE, DOWN, PRINTED)),
+    Row("dmb-published", "bridge, descending, J_Q, score head as printed, even times: as published",
+        (TWICE, DOWN, PRINTED, EVEN)),
+    Row("dmb-descending", "bridge, descending, J_Q, score head", (TWICE, DOWN, SCORE)),
+    Row("dmb-ascending", "bridge, ascending, J_Q, score head", (TWICE, UP, SCORE)),
+    Row("mean-descending", "bridge, descending, J_Q, mean head", (TWICE, DOWN, MEAN)),
+    Row("mean-ascending", "bridge, ascending, J_Q, mean head", (TWICE, UP, MEAN)),
+    Row("mean-nested", "bridge, gathering in stages, fixed, mean head", (ONCE, NESTED, CANONICAL, MEAN), _states(4)),
+    Row("learned-descending", "bridge, descending, learned on the bound", (*JOINT, DOWN, LITTLE), _states(3)),
+    Row("learned-ascending", "bridge, ascending, learned on the bound", (*JOINT, UP, MUCH), _states(3)),
+    Row("learned-turns", "bridge, descending, learned on the bound in turns, on 10 % more batches",
+        (TURNS, CANONICAL, MEAN, DOWN, LITTLE), _states(3)),
+    Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
+        (*JOINT, VARYING, UP, MUCH), _states(3)),
+    Row("learned-nested", "bridge, gathering in stages, learned on the bound", (*JOINT, NESTED), _states(4)),
+    Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
+        (*JOINT, DOWN, _set("process", mask=True), LITTLE)),
+    Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
+    Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", (*ORDERED, _set(
+        "training", matrix_objective="joint", orders=2, matrix_learning_rate=0.1), _set("process", speeds=True))),
+    Row("autoregressive", "from left to right, causal transformer", CAUSAL),
+    Row("mean-tree", "bridge, tree of clusters by value, fixed, mean head", (*TREE, _set("process", grouping="value")),
+        _states(2, ORDINAL)),
+    Row("mean-tree", "bridge, tree of clusters by cooccurrence, fixed, mean head",
+        (*TREE, _set("process", grouping="cooccurrence")), lambda data: not isinstance(data.codec, ORDINAL | Columns)),
+    Row("mean-natural", "bridge, natural order, J_Q, mean head", (TWICE, NATURAL, MEAN), _states(2, ORDINAL)),
+    Row("learned-natural", "bridge, natural order, learned on the bound", (*JOINT, NATURAL, MUCH), _states(3, ORDINAL)),
+)
+# fmt: on

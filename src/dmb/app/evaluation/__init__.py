@@ -8,10 +8,6 @@ from dmb.app.evaluation.images import inception_score as inception_score
 from dmb.app.evaluation.inception import Inception as Inception
 from dmb.app.evaluation.likelihood import Likelihood as Likelihood
 from dmb.app.evaluation.likelihood import likelihood as likelihood
-from dmb.app.evaluation.quality import CodecQuality as CodecQuality
 from dmb.app.evaluation.quality import ImageQuality as ImageQuality
 from dmb.app.evaluation.quality import RealImages as RealImages
-from dmb.app.evaluation.quality import codec_quality as codec_quality
 from dmb.app.evaluation.quality import image_quality as image_quality
-from dmb.app.evaluation.reconstruction import Reconstruction as Reconstruction
-from dmb.app.evaluation.reconstruction import reconstruction as reconstruction

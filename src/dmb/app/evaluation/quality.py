@@ -27,35 +27,21 @@ Progress = Callable[[str], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodecQuality:
-    """The Fréchet Inception Distance of training images to others, before and after they were tokens."""
+class ImageQuality:
+    """The Fréchet Inception Distance of a model's samples to real images, beside that of training images."""
 
     split: str
-    """Where the others are from."""
+    """Where the real images are from."""
     images: int
     """How many there are of each kind."""
+    fid: float
+    """Of samples."""
     floor: float
     """Of training images once they have been tokens: what a perfect model would reach."""
     real: float
     """Of training images as they are: what would be left if the codec lost nothing."""
     num_features: int
     """Of the network that looked at them."""
-
-    def __str__(self) -> str:
-        lines = [f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)"]
-        if self.images <= self.num_features:
-            lines.append(
-                f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
-                "the figures say little; compare them with no others"
-            )
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageQuality(CodecQuality):
-    """The same, and the distance of as many samples of a model."""
-
-    fid: float
     inception_score: float | None = None
     inception_score_deviation: float | None = None
     """Standard deviation over parts of the samples."""
@@ -73,7 +59,13 @@ class ImageQuality(CodecQuality):
         lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
-        return "\n".join([*lines, super().__str__()])
+        lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)")
+        if self.images <= self.num_features:
+            lines.append(
+                f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
+                "the figures say little; compare them with no others"
+            )
+        return "\n".join(lines)
 
 
 class RealImages:
@@ -151,31 +143,6 @@ class RealImages:
         next(draw(bridge, 1, labels=None if labels is None else labels[:1], **options))
 
 
-def codec_quality(real: RealImages, *, device: torch.device, progress: Progress | None = None) -> CodecQuality:
-    """The floor that the codec sets, whatever model is put on top of it.
-
-    Args:
-        real: what to compare with.
-        device: where to look at images.
-        progress: see `image_quality`.
-    """
-    progress = progress or _unseen
-    wanted, training = real.reference(), real.training()
-    with progress("training images through the codec") as advance:
-        reconstructed = real.reconstructed(advance)
-    seen = _seen(real, device, progress, wanted, f"{real.split} images")
-    best = fid(_seen(real, device, progress, training, "training images"), seen)
-    lossless = np.array_equal(training, reconstructed)
-    after = "training images after the codec"
-    return CodecQuality(
-        split=real.split,
-        images=real.images,
-        floor=best if lossless else fid(_seen(real, device, progress, reconstructed, after), seen),
-        real=best,
-        num_features=seen.shape[1],
-    )
-
-
 def image_quality(
     bridge: Bridge,
     real: RealImages,
@@ -209,13 +176,27 @@ def image_quality(
             steps=steps, sampler=sampler, guidance=guidance,
         )  # fmt: skip
         samples = np.concatenate([real.codec.images(part) for part in tokens])
-    made = _seen(real, bridge.device, progress, samples, "samples")
-    codec = codec_quality(real, device=bridge.device, progress=progress)
-    wanted = _seen(real, bridge.device, progress, real.reference(), f"{real.split} images")
+
+    def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
+        with progress(f"features of {len(images):,} {what}") as advance:
+            network = real.network.to(bridge.device)
+            return features(network, images, progress=advance, cache=feature_cache())
+
+    made = seen(samples, "samples")
+    training = real.training()
+    with progress("training images through the codec") as advance:
+        reconstructed = real.reconstructed(advance)
+    wanted = seen(real.reference(), f"{real.split} images")
+    best = fid(seen(training, "training images"), wanted)
+    lossless = np.array_equal(training, reconstructed)
     score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
     return ImageQuality(
-        **vars(codec),
+        split=real.split,
+        images=real.images,
         fid=fid(made, wanted),
+        floor=best if lossless else fid(seen(reconstructed, "training images after the codec"), wanted),
+        real=best,
+        num_features=wanted.shape[1],
         inception_score=score,
         inception_score_deviation=deviation,
         sampler=sampler or default_sampler(bridge),
@@ -255,14 +236,6 @@ def _decoded(
         if advance is not None:
             advance(sum(map(len, parts)), len(rows))
     return np.concatenate(parts)
-
-
-def _seen(
-    real: RealImages, device: torch.device, progress: Progress, images: UInt8[np.ndarray, "k h w c"], what: str
-) -> Float[Tensor, "k f"]:
-    """What the network sees in images, if need be."""
-    with progress(f"features of {len(images):,} {what}") as advance:
-        return features(real.network.to(device), images, progress=advance, cache=feature_cache())
 
 
 def _unseen(what: str) -> AbstractContextManager[Advance]:

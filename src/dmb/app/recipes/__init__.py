@@ -1,49 +1,12 @@
-"""Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe` or a `VQRecipe`."""
+"""Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe`."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-from dmb.app.recipes.autoencoder import AutoencoderChoice as AutoencoderChoice
-from dmb.app.recipes.autoencoder import VQRecipe as VQRecipe
-from dmb.app.recipes.base import AnyRecipe as AnyRecipe
 from dmb.app.recipes.base import DataChoice as DataChoice
 from dmb.app.recipes.base import NetworkChoice as NetworkChoice
 from dmb.app.recipes.base import ProcessChoice as ProcessChoice
 from dmb.app.recipes.base import Recipe as Recipe
-from dmb.app.recipes.overrides import override as override
-from dmb.app.recipes.overrides import settings_of as settings_of
-from dmb.app.recipes.settings import VQ_RUN as VQ_RUN
-from dmb.app.recipes.settings import cifar10 as cifar10
-from dmb.app.recipes.settings import cifar10_paper as cifar10_paper
-from dmb.app.recipes.settings import digits as digits
-from dmb.app.recipes.settings import pixels as pixels
-from dmb.app.recipes.settings import pydocs as pydocs
-from dmb.app.recipes.settings import table as table
-from dmb.app.recipes.settings import text8 as text8
-from dmb.app.recipes.settings import text8_paper as text8_paper
-from dmb.app.recipes.settings import vqvae as vqvae
-
-RECIPES: dict[str, Callable[[], AnyRecipe]] = {
-    recipe.__name__: recipe
-    for recipe in (digits, pydocs, table, text8, text8_paper, pixels, vqvae, cifar10, cifar10_paper)
-}
-
-
-def recipe(name: str) -> AnyRecipe:
-    """The recipe called `name`; or the one in a JSON file, as `to_json` writes it."""
-    if name.endswith(".json"):
-        return from_json(json.loads(Path(name).read_text(encoding="utf-8")))
-    if name not in RECIPES:
-        raise ValueError(f"no recipe called {name!r}: there are {', '.join(RECIPES)}")
-    return RECIPES[name]()
-
-
-def from_json(config: dict[str, Any]) -> AnyRecipe:
-    """The recipe of either kind that `to_json` described.
-
-    >>> from_json(vqvae().to_json()) == vqvae()
-    True
-    """
-    return (VQRecipe if "autoencoder" in config else Recipe).from_json(config)
+from dmb.app.recipes.finding import RECIPES as RECIPES
+from dmb.app.recipes.finding import recipe as recipe
+from dmb.app.recipes.finding import recipe_for as recipe_for
+from dmb.app.recipes.finding import register as register
+from dmb.app.recipes.flags import as_flags as as_flags
+from dmb.app.recipes.flags import command_line as command_line

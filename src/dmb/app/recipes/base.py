@@ -1,12 +1,16 @@
-"""What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable."""
+"""What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable.
 
-from abc import ABC, abstractmethod
+Sections of your own take the place of these: any frozen dataclass with the method `load` of `DataChoice`, or `build` of
+`ProcessChoice` or `NetworkChoice`. Its fields become flags of the command line like all others.
+"""
+
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal
 
 import torch
+from tyro.conf import Fixed
 
 from dmb import grouping
 from dmb.app.loading import load
@@ -19,24 +23,24 @@ from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Tr
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.seeding import seed_of, seeded
-from dmb.training import AnyReport, Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
-
-R = TypeVar("R", bound="AnyRecipe")
+from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataChoice:
     """Which data, and how they are read."""
 
-    source: str
-    """`digits`, `cifar10`, `pydocs`, `text8`, `markov`; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of
-    images; or the run of a VQ-VAE."""
+    source: Annotated[str, Fixed]
+    """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of images; or a folder of
+    codes that `dmb tokenize` made."""
     length: int | None = None
     """Tokens per sequence, for text."""
     encoding: str = "characters"
-    """How a text file becomes tokens: `characters`, `bytes`, or the path of a `tokenizers` JSON file."""
+    """How a text file becomes tokens: characters, bytes, or the path of a tokenizers JSON file."""
     levels: int | None = None
     """Levels per channel of an image; default: 256."""
+    most_states: int | None = None
+    """The most states that an array may have; default: 65,536."""
 
     def load(
         self,
@@ -47,8 +51,8 @@ class DataChoice:
     ) -> DataSet:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
         return load(
-            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels, codec=codec,
-            progress=progress,
+            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels,
+            most_states=self.most_states, codec=codec, progress=progress,
         )  # fmt: skip
 
 
@@ -63,6 +67,8 @@ class ProcessChoice:
     """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value. Under
     `nested` and `match`, which bring an order of their own, it is not read."""
     init: Literal["gather", "nested", "uniform", "match"] = "gather"
+    """Initial rates: everything gathers in the top state, at once or in stages (nested); all clocks run alike; or the
+    rates that lead from the data's marginals to uniform ones."""
     floor: float = 1e-5
     """Rate of the slow clocks under `gather` and `nested`; 0 switches them off for good."""
     stages: int = 3
@@ -71,9 +77,9 @@ class ProcessChoice:
     """One set of rates for all positions."""
     mask: bool = False
     """One more state on top that data never visit."""
-    grouping: Literal["cooccurrence", "value", "frequency"] = "cooccurrence"
-    """What a tree goes by: which neighbours states have (text, codes), their values (shades), or how frequent they are
-    (in `stages`)."""
+    grouping: Literal["cooccurrence", "value", "frequency", "vectors"] = "cooccurrence"
+    """What a tree goes by: which neighbours states have (text, codes), their values (shades), how frequent they are (in
+    stages), or the codebook vectors of codes."""
     clusters: str = "12,5"
     """How many clusters each level of a tree has by co-occurrence, from fine to coarse; a level that would have more of
     them than there are states is left out."""
@@ -85,6 +91,7 @@ class ProcessChoice:
     tilt: float = 0.03
     """Standard deviation of the random weights that speeds start from: how unequal they are at first."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
+    """How fast clock time runs; canonical: so that the expected share of changed tokens grows evenly."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
         """The process for `data`; whatever is random about it comes from `generator`."""
@@ -141,7 +148,13 @@ class ProcessChoice:
             clusters = [int(size) for size in self.clusters.split(",")]
         except ValueError:
             raise ValueError(f"clusters must be whole numbers with commas in between, got {self.clusters!r}") from None
-        return grouping.by_cooccurrence(data.train.bigrams(), [size for size in clusters if size < data.num_states])
+        clusters = [size for size in clusters if size < data.num_states]
+        if self.grouping == "cooccurrence":
+            return grouping.by_cooccurrence(data.train.bigrams(), clusters)
+        vectors = getattr(data.codec, "vectors", None)
+        if vectors is None:
+            raise ValueError(f"grouping=vectors needs codes that dmb tokenize made, got {data.name}")
+        return grouping.by_vectors(vectors(), clusters)
 
 
 def axes_of(data: DataSet) -> tuple[int, ...] | None:
@@ -164,13 +177,17 @@ class NetworkChoice:
     """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `process=bridge
     init=gather mask=true floor=0`."""
     blocks: int = 4
+    """How many blocks the network has."""
     width: int = 96
+    """Size of its hidden vectors."""
     heads: int = 4
     """Attention heads of a transformer."""
     placed: bool = False
     """Whether a transformer knows where a position is, as it should in images, and not only how far from others."""
     conditioning: int = 64
+    """Size of the vector that tells all layers the time and the class."""
     dropout: float = 0.1
+    """Share of activations that training drops."""
     classes: bool = False
     """Condition on the data's class labels, if they have any."""
 
@@ -196,79 +213,93 @@ class NetworkChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyRecipe(ABC):
-    """A whole run, before it has data, whatever it trains."""
-
-    fixed: ClassVar[tuple[str, ...]]
-    """How the names of settings begin that a run is made of: with another value it would be another run."""
+class Recipe:
+    """A whole run, before it has data: `build` makes the bridge, `training` says how to train it."""
 
     name: str
-    data: DataChoice
-    training: Any
-    """How to train, and for how long; `minutes` and `seed` are among it."""
+    """What `dmb.app.recipes.recipe` knows it by: a name, or `FILE.py:FUNCTION` for one of your own."""
+    data: Any
+    """A `DataChoice`, or something that loads like one."""
+    process: Any
+    """A `ProcessChoice`, or something that builds like one."""
+    network: Any
+    """A `NetworkChoice`, or something that builds like one."""
+    head: Literal["mean", "score", "unscaled_score"] = "mean"
+    training: TrainingSettings
 
-    @abstractmethod
-    def build(self, data: DataSet) -> Any:
-        """The model for `data`, its first weights drawn from the training seed."""
+    def sections(self) -> dict[str, Any]:
+        """The parts that have settings: dataclasses, ours or of the user's making."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if is_dataclass(value)}
 
-    @abstractmethod
-    def check(self, model: Any, data: DataSet, fabric: Engine) -> None:
-        """A ValueError if `model` cannot be trained on `data`."""
+    def settings(self) -> dict[str, Any]:
+        """Every setting with its value, by section and name: `network.width`."""
+        found = {"head": self.head}
+        for section, value in self.sections().items():
+            found |= {f"{section}.{field.name}": getattr(value, field.name) for field in fields(value)}
+        return found
 
-    @abstractmethod
-    def train(
-        self,
-        model: Any,
-        data: DataSet,
-        *,
-        fabric: Engine,
-        folder: Path,
-        resume: bool,
-        stop: Callable[[], bool],
-    ) -> Iterator[AnyReport]:
-        """Train `model` in the run folder, yielding reports."""
+    def differences(self, other: "Recipe") -> dict[str, Any]:
+        """The settings of `other` that differ from this recipe's."""
+        own = self.settings()
+        return {name: value for name, value in other.settings().items() if name not in own or own[name] != value}
 
-    @abstractmethod
-    def describe(self, data: DataSet) -> str:
-        """What will be trained, on what, for how long."""
+    def refuse_another(self, there: "Recipe", what: str) -> None:
+        """Raise a ValueError that says `what` is there, and how its settings differ from these."""
+        own = self.settings()
+        differ = [f"{name}={value}, not {own.get(name)}" for name, value in self.differences(there).items()]
+        if differ:
+            raise ValueError(f"{what}, with {'; '.join(differ)}: choose another --out")
 
-    def baseline(self, unigram_bits: float) -> Fact | None:
-        """What an evaluation is to be seen beside, given what the data's marginals alone need in bits per token."""
-        return None
+    def changed(self, **settings: Any) -> "Recipe":
+        """The recipe with other values of single settings, whichever section they are in.
+
+        >>> from dmb.app.recipes import recipe
+        >>> recipe("digits").changed(width=64, cycles=1).network.width
+        64
+        """
+        changes: dict[str, Any] = {"head": settings.pop("head", self.head)}
+        for section, value in self.sections().items():
+            own = {field.name: settings.pop(field.name) for field in fields(value) if field.name in settings}
+            changes[section] = replace(value, **own)
+        if settings:
+            raise ValueError(f"no setting called {', '.join(settings)}: there are {', '.join(self.settings())}")
+        return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls: type[R], config: dict[str, Any]) -> R:
-        """The recipe that `to_json` described."""
-        kinds: dict[str, Any] = {name: kind for name, kind in get_type_hints(cls).items() if is_dataclass(kind)}
+    def from_json(cls, config: Any, like: "Recipe | None" = None) -> "Recipe":
+        """The recipe that `to_json` described.
+
+        Args:
+            config: the JSON.
+            like: a recipe with the same sections, if some of them are of the user's making.
+        """
+        if not isinstance(config, dict):
+            raise ValueError(f"not a recipe: {config!r}")
+        kinds: dict[str, Any] = {
+            "data": DataChoice, "process": ProcessChoice, "network": NetworkChoice, "training": TrainingSettings
+        }  # fmt: skip
+        if like is not None:
+            kinds = {name: type(value) for name, value in like.sections().items()}
         try:
             given = {field.name: config[field.name] for field in fields(cls)}
             return cls(**given | {name: kind(**config[name]) for name, kind in kinds.items()})
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a recipe: {error}") from error
 
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe(AnyRecipe):
-    """A bridge's run: `build` makes the bridge, `training` says how to train it."""
-
-    fixed: ClassVar[tuple[str, ...]] = ("data.", "process.", "network.", "head")
-
-    process: ProcessChoice
-    network: NetworkChoice
-    head: Literal["mean", "score", "unscaled_score"] = "mean"
-    training: TrainingSettings
-
     def build(self, data: DataSet) -> Bridge:
+        """The bridge for `data`, its first weights drawn from the training seed."""
         process = self.process.build(data, seeded(self.training.seed, "process"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
             return Bridge(process, self.network.build(process, data.num_classes), self.head)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
+        """A ValueError if `model` cannot be trained on `data`."""
         refuse_unfit(model, data, self.training, fabric)
 
     def train(
@@ -281,20 +312,20 @@ class Recipe(AnyRecipe):
         resume: bool,
         stop: Callable[[], bool],
     ) -> Iterator[TrainingReport]:
+        """Train `model` in the run folder, yielding reports."""
         return train(model, data, self.training, fabric=fabric, folder=folder, resume=resume, stop=stop)
 
     def describe(self, data: DataSet) -> str:
+        """What will be trained, on what, for how long."""
         settings = self.training
         if settings.matrix_objective == "joint":
-            matrix = "each of which teaches the rates as well"
-        elif self.network.network in ("ordered", "causal") and settings.matrix_objective == "prior":
+            matrix = "which learn the rates as well"
+        elif getattr(self.network, "network", None) in ("ordered", "causal"):
             matrix = "by whole paths"
         else:
-            matrix = f"after {settings.matrix_steps} of Matrix-learning each"
-        return (
-            f"{data.name}, {data.num_positions} positions, {data.num_states} states; "
-            f"{settings.cycles} × {settings.score_steps} steps of Score-learning, {matrix}"
-        )
+            matrix = f"in {settings.cycles} cycles, each after {settings.matrix_steps} steps of Matrix-learning"
+        return f"{settings.total_steps:,} steps of Score-learning {matrix}"
 
-    def baseline(self, unigram_bits: float) -> Fact | None:
+    def baseline(self, unigram_bits: float) -> Fact:
+        """What an evaluation is to be seen beside: what the data's marginals alone need, in bits per token."""
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")

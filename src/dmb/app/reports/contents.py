@@ -1,47 +1,48 @@
 """Everything a report is made of: what the run folder holds, and samples of its model."""
 
 import copy
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb.app.reports.names import names_of
+from dmb.app.records import BoundResult, ImageResult, Record, best, read_bounds, read_images, read_metrics
+from dmb.app.reports.sampling import effort, reverse_path
 from dmb.app.reports.symbols import Symbols
-from dmb.app.reports.trajectories import effort, reverse_path
 from dmb.app.runs import Run
 from dmb.bridge import Bridge
+from dmb.data.codecs import Rows, View
 from dmb.processes import ForwardProcess
 from dmb.samplers import State
 from dmb.schedules import Canonical
 from dmb.seeding import seeded
 
-WHOLE = 1e-6
-"""Share of tokens that a whole path leaves unmasked at the end, in reports; in truth it is 0."""
 
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A piece of a section. What `body` is depends on the kind: see `page.html`."""
 
-class Headline(NamedTuple):
-    """The bound that a report begins with."""
-
-    split: str
-    bits: float
-    stderr: float | None
+    kind: Literal["figure", "table", "facts", "settings", "bars", "pictures", "path", "texts"]
+    body: Any
+    title: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What the parts of a report draw from."""
+    """What the sections of a report draw from."""
 
     run: Run
     bridge: Bridge
-    metrics: list[dict[str, Any]]
-    evaluations: dict[str, dict[str, Any]]
+    records: list[Record]
+    bounds: dict[str, BoundResult]
+    images: dict[str, ImageResult]
     marginals: Float[Tensor, "d n"]
     examples: Int[Tensor, "e d"]
-    symbols: Symbols
+    best: Record | None
+    """The evaluation that the model in the folder comes from."""
     reverse: list[State]
     """States of the samples on their way from noise to data."""
     steps: int
@@ -52,64 +53,37 @@ class Contents:
     def samples(self) -> Int[Tensor, "b d"]:
         return self.reverse[-1].x
 
+    @cached_property
+    def view(self) -> View:
+        """How examples are shown."""
+        return self.run.codec.view(self.examples[:1])
+
     @property
-    def whole_paths(self) -> bool:
-        """Whether the model goes by whole paths, and the times of samples are shares of masked tokens."""
-        return self.bridge.ordered is not None
+    def columns(self) -> list[str] | None:
+        """Names of the columns of a table; None for other data, in which a token means the same at every position."""
+        return self.view.columns if isinstance(self.view, Rows) else None
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        return Symbols(self.run.codec, self.bridge.process)
 
     @cached_property
     def process(self) -> ForwardProcess:
         """The forward process, in the time of the samples: by whole paths its own schedule means nothing."""
         process = self.bridge.process
-        if self.whole_paths:
+        if self.bridge.ordered is not None:
             process = copy.deepcopy(process)
-            process.schedule = Canonical(survival=WHOLE).bind(process.stage_mass)
+            # which never ends in truth: a share of 1e-6 is left unmasked
+            process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)
         return process
-
-    def records(self, phase: str, *names: str) -> list[dict[str, Any]]:
-        """Metrics of a phase that have all of `names`."""
-        return [record for record in self.metrics if record.get("phase") == phase and all(n in record for n in names)]
-
-    def headline(self) -> Headline | None:
-        """The model's bound on test data if there is one, else on validation data, else the one seen in training."""
-        best = self.run.best()
-        for split in ("test", "validation"):
-            result = self.evaluations.get(split, {})
-            bits = finite(result.get("bits"))
-            if bits is not None and result.get("step") == best.get("step"):
-                return Headline(split, bits, finite(result.get("stderr")))
-        bits = finite(best.get("bits"))
-        return None if bits is None else Headline("validation", bits, finite(best.get("stderr")))
-
-    def unigram(self, split: str) -> float | None:
-        """What the training data's marginals alone need on `split`, bits per token."""
-        return finite(self.run.about["unigram_bits"].get(split))
 
 
 def gather(run: Run, seed: int) -> Contents:
     """Read the folder and draw the samples."""
-    bridge = run.bridge()
-    summary = run.summary()
-    samples, steps = effort(bridge)
+    bridge, summary, records = run.bridge(), run.summary(), read_metrics(run.path)
+    (samples, steps), generator = effort(bridge), seeded(seed, "report", "samples", device=bridge.device)
     return Contents(
-        run=run,
-        bridge=bridge,
-        metrics=run.metrics(),
-        evaluations=run.evaluations(),
-        marginals=summary["marginals"],
-        examples=summary["examples"],
-        symbols=Symbols(run.codec, names_of(bridge.process), bridge.num_states),
-        reverse=reverse_path(bridge, samples, steps, generator=seeded(seed, "report", "samples", device=bridge.device)),
-        steps=steps,
-        seed=seed,
-    )
-
-
-def finite(value: Any) -> float | None:
-    """`value` if it is a number like others.
-
-    >>> finite(1), finite(float("nan")), finite(None)
-    (1.0, None, None)
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and math.isfinite(value) else None
+        run=run, bridge=bridge, records=records, best=best(records), bounds=read_bounds(run.path),
+        images=read_images(run.path), marginals=summary["marginals"], examples=summary["examples"],
+        reverse=reverse_path(bridge, samples, steps, generator=generator), steps=steps, seed=seed,
+    )  # fmt: skip

@@ -7,17 +7,19 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise ValueError("figures need matplotlib, which is not installed: pip install matplotlib") from error
 
 P = ParamSpec("P")
 
-INK = "#0b0c0e"
-"""Becomes the colour of the page's own text, so that one figure serves light and dark."""
+INK = "#0b0c0e"  # becomes the colour of the page's own text, so that one figure serves light and dark
 BLUE, ORANGE, GREEN, GREY = "#2e86c8", "#d9662b", "#3f9a62", "#8a929b"  # legible on white and on black
-WIDTH = 7.2
-"""Inches across a page."""
+COLOURS = (BLUE, ORANGE, GREEN, "#9a6fc4", "#b8921f", "#cf5b94", "#2fa3a3", "#6c7ba8")
+WIDTH = 6.4  # inches
 
 STYLE: dict[Any, Any] = {
     "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
@@ -50,7 +52,17 @@ def gridlines(axes: Axes, axis: str = "y") -> None:
 
 def to_svg(figure: Figure, name: str) -> str:
     """The figure as an `<svg>` element: no prolog, no addresses of schemas, ids that begin with `name`."""
-    return _embedded(_rendered(figure, "svg").decode(), name)
+    svg = _rendered(figure, "svg").decode()
+    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+
+    def tag(match: re.Match[str]) -> str:
+        text = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", match[0])
+        text = re.sub(r'((?<=\s)id="|url\(#|href="#)', rf"\g<1>{name}-", text)
+        text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)  # the family is the page's
+        text = re.sub(r" font-family: [^;\"]*;", "", text)
+        return text.replace(INK, "currentColor")
+
+    return re.sub(r"<[^>]+>", tag, svg).strip()  # within tags only: what the data say stays as it is
 
 
 def to_png(figure: Figure, dpi: int = 150) -> bytes:
@@ -66,17 +78,3 @@ def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
         warnings.filterwarnings("ignore", message=".*does not support .* natively")
         figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.04, **options)
     return file.getvalue()
-
-
-def _embedded(svg: str, name: str) -> str:
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
-
-    def tag(match: re.Match[str]) -> str:
-        text = re.sub(r'\s(?:xmlns(?::\w+)?|version)="[^"]*"', "", match[0])
-        text = re.sub(r'((?<=\s)id="|url\(#|href="#)', rf"\g<1>{name}-", text)
-        text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)  # the family is the page's
-        text = re.sub(r" font-family: [^;\"]*;", "", text)
-        return text.replace(INK, "currentColor")
-
-    return re.sub(r"<[^>]+>", tag, svg).strip()  # within tags only: what the data say stays as it is

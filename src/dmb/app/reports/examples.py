@@ -1,106 +1,92 @@
-"""The parts of a report that show examples: on their way to noise and back, and as they come out."""
+"""Examples of the data and samples: beside each other, and on their way to noise and from it."""
 
-from collections.abc import Sequence
+import base64
+import io
+from itertools import groupby
 
 import numpy as np
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import UInt8
 
-from dmb.app.reports import markup, pictures
-from dmb.app.reports.contents import Contents
-from dmb.app.reports.symbols import printable
-from dmb.app.reports.trajectories import forward_path
-from dmb.data import Columns, Grid
+from dmb.app.reports.contents import Block, Contents
+from dmb.app.reports.sampling import forward_path
+from dmb.app.reports.symbols import NAME
+from dmb.data.codecs import Images, Lines
+from dmb.data.codecs.grid import sheet
 from dmb.samplers import State
 from dmb.seeding import seeded
 
-PICTURES, LINES = 5, 3
-"""Paths shown, of images and of others."""
-SHEET = 64
-"""Samples shown."""
+PICTURES, SHEET, ROWS, BETWEEN = 4, 64, 10, 150
+"""Images on their way, images on a sheet, other examples that are shown, and the grey between images."""
+MOST_COLUMNS = 12  # of a table; if there are more, they are shown below each other
 
 
-def trajectories(contents: Contents) -> str:
+def trajectories(contents: Contents) -> list[Block]:
     """Validation examples on their way to noise, samples on their way from it."""
     device = contents.bridge.device
-    forward = forward_path(
-        contents.process,
-        contents.examples[: PICTURES if pictures.is_image(contents.run.codec) else LINES].to(device),
-        generator=seeded(contents.seed, "report", "forward", device=device),
-    )
-    there = "Validation data, noised along one path each, at times between which equal shares of all changes fall."
-    back = f"Samples on their way from noise to data, {contents.steps} steps in all."
-    if contents.whole_paths:
-        there += " Time is the expected share of masked tokens."
-        back += " Time is the share of masked tokens."
-    return (
-        f"<h3>Forward</h3>{_paths(contents, forward, 'forward', there, clean=0)}"
-        f"<h3>Reverse</h3>{_paths(contents, contents.reverse, 'reverse', back, clean=-1)}"
-    )
+    generator = seeded(contents.seed, "report", "forward", device=device)
+    forward = forward_path(contents.process, contents.examples[:PICTURES].to(device), generator=generator)
+    there = "Validation data on the way to noise, at times between which equal shares of all changes fall."
+    back = f"Samples on the way from noise to data, in {contents.steps} steps."
+    time = "" if contents.bridge.ordered is None else " Time is the share of masked tokens."
+    return [
+        _path(contents, forward, "Forward", there + time, clean=0),
+        _path(contents, contents.reverse, "Reverse", back + time, clean=-1),
+    ]
 
 
-def sample_sheet(contents: Contents) -> str:
-    """Samples beside as many examples of the data."""
-    samples = contents.samples[:SHEET]
-    examples = contents.examples[: len(samples)]
-    titles = ("Validation data", "Samples")
-    codec = contents.run.codec
-    if pictures.is_image(contents.run.codec):
-        drawn = pictures.sheet(_images(contents, examples), _images(contents, samples))
-        return markup.figure(drawn, "sheet", f"{len(examples)} validation examples and {len(samples)} samples.")
-    if isinstance(codec, Columns):
-        tables = [markup.table(codec.names, _rows(contents, part), "rows") for part in (examples, samples)]
-        return markup.beside(tables[0], tables[1], titles)
-    texts = [_texts(contents, part) for part in (examples, samples)]
-    return markup.beside(markup.blocks(texts[0]), markup.blocks(texts[1]), titles)
-
-
-def _paths(contents: Contents, path: Sequence[State], name: str, caption: str, clean: int) -> str:
-    times = [state.t for state in path]
-    if pictures.is_image(contents.run.codec):
-        strips = np.stack([_images(contents, state.x[:PICTURES]) for state in path], axis=1)
-        return markup.figure(pictures.strips(strips, times), name, caption + _in_orange(contents))
-    note = "Grey: tokens that differ from the data." if clean == 0 else "Grey: tokens that differ from the sample."
-    if contents.symbols.names is not None:
-        note += (
-            " ▒: masked."
-            if contents.bridge.process.names == 1
-            else " ░ ▒ ▓: names of groups of states, from fine to coarse."
-        )
-    parts = [markup.paragraph(f"{caption} {note}", "note")]
-    for index in range(min(LINES, len(path[0].x))):
-        states = [state.x[index].tolist() for state in path]
-        rows = [contents.symbols.row(tokens) for tokens in states]
-        grey = [[token != final for token, final in zip(tokens, states[clean], strict=True)] for tokens in states]
-        codec = contents.run.codec
-        if isinstance(codec, Columns):
-            parts.append(markup.path_table(codec.names, times, rows, grey))
+def beside_data(contents: Contents) -> list[Block]:
+    """Samples beside examples of the data."""
+    codec, view, symbols, blocks = contents.run.codec, contents.view, contents.symbols, []
+    for title, tokens in (("Validation data", contents.examples), ("Samples", contents.samples)):
+        few = tokens[:ROWS]
+        if isinstance(view, Images):
+            drawn = [("", address(sheet(symbols.painted(tokens[:SHEET]), between=BETWEEN)))]
+            blocks.append(Block(kind="pictures", title=title, body=drawn))
+        elif isinstance(view, Lines):
+            # whole, so that symbols which take several tokens come out right; by token if one is a name
+            texts = codec.decode(few) if codec.knows(few).all() else map(view.gap.join, symbols.rows(few))
+            blocks.append(Block(kind="texts", title=title, body=list(texts)))
         else:
-            gap = " " if isinstance(codec, Grid) else ""
-            parts.append(markup.path(times, rows, grey, gap))
-    return "".join(parts)
+            header, rows = view.columns, symbols.rows(few)
+            if len(header) > MOST_COLUMNS:
+                rows = [[name, *cells] for name, cells in zip(header, zip(*rows, strict=True), strict=True)]
+                header = [""] * len(rows[0])
+            blocks.append(Block(kind="table", title=title, body=(header, rows)))
+    return blocks
 
 
-def _images(contents: Contents, tokens: Int[Tensor, "b d"]) -> Float[np.ndarray, "b h w 3"]:
-    return pictures.painted(contents.run.codec, tokens.cpu().numpy(), contents.symbols.names)
+def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
+    """The address of an image that is part of the page; it may be the content of a PNG file."""
+    if not isinstance(image, bytes):
+        from PIL import Image
+
+        Image.fromarray(image).save(file := io.BytesIO(), format="png")
+        image = file.getvalue()
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 
 
-def _in_orange(contents: Contents) -> str:
-    names = contents.symbols.names
-    if names is None:
-        return ""
-    if len(names.below) == 1:
-        return " Orange: masked."
-    ordered = pictures.is_ordered(contents.run.codec)
-    return " Orange: names of groups of states" + ("; the wider the group, the more of it." if ordered else ".")
-
-
-def _rows(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
-    return [contents.symbols.row(row) for row in tokens.tolist()]
-
-
-def _texts(contents: Contents, tokens: Int[Tensor, "b d"]) -> list[str]:
-    """Whole sequences, so that symbols which take several tokens come out right; by token if one is a name."""
-    if (tokens >= contents.run.codec.num_states).any():
-        return ["".join(row) for row in _rows(contents, tokens)]
-    return [printable(sequence) for sequence in contents.run.codec.decode(tokens)]
+def _path(contents: Contents, path: list[State], title: str, note: str, clean: int) -> Block:
+    """A few images, or one example, at several times; `clean` is the index of the state that has no noise."""
+    view, names, tokens = contents.view, contents.bridge.process.names, [state.x[:PICTURES].cpu() for state in path]
+    # a time so small that two places would be 0 is given in powers of ten
+    times = [f"t = {state.t:.2f}" if state.t == 0 or state.t >= 5e-3 else f"t = {state.t:.0e}" for state in path]
+    if isinstance(view, Images):
+        note += "" if not names else " Orange: masked." if names == 1 else " Orange: names of groups of states."
+        pad = ((0, 0), (0, 1), (0, 0), (0, 0))
+        strips = (np.pad(contents.symbols.painted(x), pad, constant_values=BETWEEN) for x in tokens)
+        drawn = [address(strip.reshape(-1, *strip.shape[2:])[:-1]) for strip in strips]
+        return Block(kind="pictures", title=title, note=note, body=list(zip(times, drawn, strict=True)))
+    note += f" Grey: tokens that differ from the {'data' if clean == 0 else 'sample'}."
+    note += "" if not names else " ▒: masked." if names == 1 else " ▒: the name of a group of states."
+    lines = []
+    for x in tokens:
+        row, differs = contents.symbols.rows(x[:1])[0], (x[0] != tokens[clean][0]).tolist()
+        lines.append([(s, "mask" if s == NAME else "dim") if d else (s, "") for s, d in zip(row, differs, strict=True)])
+    if not isinstance(view, Lines):
+        cells = [[name, *column] for name, column in zip(view.columns, zip(*lines, strict=True), strict=True)]
+        return Block(kind="table", title=title, note=note, body=(["", *times], cells))
+    runs = [  # tokens that look alike share one element
+        [("".join(s + view.gap for s, _ in run), look) for look, run in groupby(line, lambda cell: cell[1])]
+        for line in lines
+    ]
+    return Block(kind="path", title=title, note=note, body=list(zip(times, runs, strict=True)))

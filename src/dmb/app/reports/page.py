@@ -1,109 +1,46 @@
-"""The report: a run folder in, one HTML page out."""
+"""The report: a run folder in, one HTML page out. What draws and renders is imported only when a page is made."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from dmb.app.display import duration
-from dmb.app.recipes import VQRecipe
-from dmb.app.reports import autoencoder, markup, numbers
-from dmb.app.reports.contents import finite, gather
-from dmb.app.reports.examples import sample_sheet, trajectories
-from dmb.app.reports.learned import learned_rates
-from dmb.app.reports.markup import Section, text
-from dmb.app.reports.speeds import order_of_writing
 from dmb.app.runs import Run
 from dmb.files import written_whole
 
-Progress = Callable[[int, int], None]
 
-
-class Kind(NamedTuple):
-    """What the report of a kind of run is made of."""
-
-    gather: Callable[[Run, int, Callable[[int], None]], Any]
-    """All that the parts draw from: of a run, with the seed of samples; called with the number of steps done."""
-    steps: int
-    """How many steps that takes."""
-    headline: Callable[[Any], str]
-    parts: tuple[tuple[str, str, Callable[[Any], str]], ...]
-    """Sections: an anchor, a title, and what makes the HTML; one without any is left out."""
-
-
-BRIDGE = Kind(
-    lambda run, seed, advance: gather(run, seed),
-    1,
-    numbers.headline,
-    (
-        ("results", "Results", numbers.results),
-        ("bound", "Bound over time", numbers.over_time),
-        ("rates", "Forward process and learned rates", learned_rates),
-        ("speeds", "Speeds of positions", order_of_writing),
-        ("trajectories", "Forward and reverse trajectories", trajectories),
-        ("samples", "Samples", sample_sheet),
-        ("marginals", "Marginals of data and samples", numbers.marginals),
-        ("configuration", "Configuration", numbers.configuration),
-    ),
-)
-AUTOENCODER = Kind(
-    lambda run, seed, advance: autoencoder.gather(run, advance),
-    autoencoder.STEPS,
-    autoencoder.headline,
-    (
-        ("results", "Results", autoencoder.results),
-        ("learning", "Learning curves", autoencoder.over_time),
-        ("reconstructions", "Reconstructions", autoencoder.reconstructions),
-        ("codebook", "Use of the codes", autoencoder.codebook),
-        ("configuration", "Configuration", autoencoder.configuration),
-    ),
-)
-
-
-def write_report(run: Run, *, seed: int = 0, progress: Progress | None = None) -> Path:
+def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None] | None = None) -> Path:
     """Write `report.html` into the run's folder, whole or not at all.
 
     Args:
-        run: a run that has a model, of either kind; evaluations are shown if there are any.
+        run: a run that has a model; evaluations are shown if there are any.
         seed: of the samples.
-        progress: called with the number of steps done, and of all there are.
+        progress: called with the number of steps done, and of all steps.
     """
-    kind = AUTOENCODER if isinstance(run.recipe, VQRecipe) else BRIDGE
-    total = kind.steps + len(kind.parts)
+    from jinja2 import Environment, FileSystemLoader
 
-    def advance(done: int) -> None:
-        if progress is not None:
-            progress(done, total)
+    from dmb.app.reports import examples, forward, likeness, results
+    from dmb.app.reports.contents import gather
+    from dmb.app.reports.symbols import printable
 
-    advance(0)
-    contents = kind.gather(run, seed, advance)
-    sections = []
-    for done, (anchor, title, part) in enumerate(kind.parts, kind.steps):
-        advance(done)
-        body = part(contents)
-        if body:
-            sections.append(Section(anchor, title, body))
-    page = markup.document(_title(run), _head(run, kind.headline(contents)), sections)
-    path = run.path / "report.html"
-    with written_whole(path) as file:
+    parts = (
+        ("results", "Results", [results.results]),
+        ("curves", "Curves", [results.curves]),
+        ("forward", "What is destroyed when, and what was learned", [forward.learned, examples.trajectories]),
+        ("samples", "Samples", [examples.beside_data, likeness.marginals, likeness.associations]),
+    )
+    advance = progress or (lambda done, total: None)
+    advance(0, len(parts) + 1)
+    contents, sections = gather(run, seed), []
+    for done, (name, title, makers) in enumerate(parts, 1):
+        advance(done, len(parts) + 1)
+        rows = [blocks for blocks in (make(contents) for make in makers) if blocks]
+        if rows:
+            sections.append((name, title, rows))
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    environment.finalize = lambda value: printable(value) if type(value) is str else value  # HTML is of another type
+    page = environment.get_template("page.html").render(
+        title=results.title(run), headline=results.headline(contents), sections=sections
+    )
+    with written_whole(run.path / "report.html") as file:
         file.write_text(page, encoding="utf-8")
-    advance(total)
-    return path
-
-
-def _title(run: Run) -> str:
-    """The recipe, and the data if they are not the recipe's namesake: a file without its folders."""
-    source = Path(run.recipe.data.source).name
-    return source if run.recipe.name == source else f"{run.recipe.name}: {source}"
-
-
-def _head(run: Run, headline: str) -> str:
-    metrics = run.metrics()
-    last = metrics[-1] if metrics else {}
-    title = f"<h1>{text(_title(run))}</h1>"
-    facts = [f"begun {run.about['created']}"]
-    for unit, name in (("step", "steps"), ("tokens", "tokens"), ("images", "images")):
-        if unit in last:
-            facts.append(f"{last[unit]:,} {name}")
-    if finite(last.get("seconds")) is not None:
-        facts.append(f"{duration(last['seconds'])} of training")
-    return "\n".join([title, headline, markup.paragraph(text(" · ".join(facts)), "facts")])
+    advance(len(parts) + 1, len(parts) + 1)
+    return run.path / "report.html"

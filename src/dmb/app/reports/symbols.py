@@ -1,141 +1,86 @@
-"""What a token looks like in print."""
+"""What states and tokens look like in print; states of a process that no codec knows, such as a mask, included."""
 
 import unicodedata
-from collections.abc import Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
 
-from dmb.app.reports.names import Names
-from dmb.data import Codec, Columns, Text
+from dmb.data.codecs import Codec, Images
+from dmb.processes import BridgeProcess, ForwardProcess
 
-MASK = "▒"
-"""Stands for a masked token in running text."""
-FINE, MIDDLE, TOP = "░", MASK, "▓"
-"""Stand for a name with states only below it, for one with other names below it, and for one with everything below."""
-SHADES = frozenset((FINE, MIDDLE, TOP))
-LONGEST = 14
-"""Characters of a label; the rest of a longer one is cut off."""
+NAME = "▒"
+"""Stands for a mask, or for the name of a group of states."""
+LONGEST, MEMBERS = 18, 5
+"""Characters of a label, and members of a group in one; the rest is cut off."""
+ORANGE = np.array([0xD9, 0x66, 0x2B])
 
 
 class Symbols:
-    """Every state of every position as a string, names such as a mask included, which no codec knows.
+    """Tokens of a process as symbols or as images; its last states may be names that the codec does not know."""
 
-    Args:
-        codec: of the data.
-        names: of the process; they come after its other states.
-        num_states: of the process. Default: those of the codec, and the names.
+    def __init__(self, codec: Codec, process: ForwardProcess):
+        self.codec, self.process, self.first = codec, process, process.num_states - process.names
+        data, states = process.data_states.cpu().double(), torch.arange(process.num_states)
+        count, total = data.sum(-1, keepdim=True).expand_as(data), torch.zeros_like(data)
+        if isinstance(process, BridgeProcess):  # by sums along the hierarchy: a table of states by names may be large
+            count, total = process.hierarchy.below(torch.stack([data, data * states]).to(process.device)).cpu()
+        name = states >= self.first
+        self._share = torch.where(name, count / data.sum(-1, keepdim=True), 0.0).float()
+        self._middle = torch.where(name, (total / count.clamp(min=1)).floor().long(), states)
 
-    >>> from dmb import Steady, grouping
-    >>> from dmb.app.reports.names import names_of
-    >>> from dmb.data import Characters
-    >>> from dmb.processes import BridgeProcess
-    >>> tree = grouping.from_groups([torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0])])
-    >>> process = BridgeProcess(tree, Steady(tree.level_rates(5.0)), num_positions=5)
-    >>> symbols = Symbols(Characters(" ab"), names_of(process))
-    >>> symbols.row([1, 0, 2, 3, 4]), symbols.labels(0)
-    (['a', ' ', 'b', '░', '▓'], ['␣', 'a', 'b', '{a b}', 'any'])
-    """
+    def rows(self, tokens: Int[Tensor, "b d"]) -> list[list[str]]:
+        """Every token on one line."""
+        view = self.codec.view(tokens)
+        assert not isinstance(view, Images)
+        return [[NAME if symbol is None else printable(symbol, "↵⇥") for symbol in row] for row in view.symbols]
 
-    def __init__(self, codec: Codec, names: Names | None = None, num_states: int | None = None):
-        self.names = names
-        count = 0 if names is None else len(names.below)
-        self._first = codec.num_states if num_states is None else num_states - count
-        if isinstance(codec, Columns):
-            shown = [["missing" if value is None else str(value) for value in known] for known in codec.values]
-        elif isinstance(codec, Text):
-            shown = [codec.decode(torch.arange(codec.num_states)[:, None])]
-        else:
-            shown = [[str(state) for state in range(codec.num_states)]]
-        self._shown = [[printable(symbol, "↵⇥") for symbol in known] for known in shown]
-        self._numbers = not isinstance(codec, Columns | Text)
-        self.shared = len(shown) == 1
-        """Whether a token means the same at every position."""
+    def painted(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w 3"]:
+        """Images in colour, with names in orange: a masked channel takes the orange's.
 
-    def row(self, tokens: list[int]) -> list[str]:
-        """A sequence, symbol by symbol, each on one line."""
-        return [self._symbol(position, token) for position, token in enumerate(tokens)]
+        The name of a group of shades is the middle one of them with some orange, the more the wider the group.
+        """
+        view, cover = self.codec.view(_at(self._middle, tokens)), _at(self._share, tokens)
+        assert isinstance(view, Images)
+        _, height, width, channels = view.pixels.shape
+        if tokens.shape[1] != height * width * channels:  # no shades: what lies in the middle of some says nothing
+            cover = (cover > 0).float()
+        cells: np.ndarray = cover.reshape(len(tokens), *view.grid, -1).numpy()
+        cells = cells.repeat(height // view.grid[0], axis=1).repeat(width // view.grid[1], axis=2)
+        return (cells * ORANGE + (1 - cells) * view.pixels).round().astype(np.uint8)
 
-    def labels(self, position: int) -> list[str]:
-        """All states of a position, short and visible, for an axis."""
-        labels = [_label(symbol) for symbol in self._at(position)]
-        if self.names is None:
-            return labels
-        labels += [""] * (self._first - len(labels))
-        below = self.names.below
-        if len(below) == 1:
-            return [*labels, "mask"]
-        row = position if below.shape[1] > 1 else 0
-        has = below[:, row].any(0)
-        for members in below[:, row]:
-            states = members.nonzero()[0].tolist()
-            everything = bool((members == has).all())
-            labels.append("any" if everything else _group([labels[state] for state in states], self._run(states)))
-        return labels
+    def label(self, state: int, position: int = 0) -> str:
+        """A state of one position, short and visible; of a name, what lies below it at the first position."""
+        if state >= self.first:
+            return self._group(state)
+        tokens = torch.full((1, self.process.num_positions), -1)
+        tokens[0, position] = state
+        view = self.codec.view(tokens)
+        symbol = printable(str(state) if isinstance(view, Images) else view.symbols[0][position] or "", "↵⇥")
+        if not symbol.strip():
+            return "␣" * len(symbol) or "(empty)"
+        return symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "…"
 
-    def _run(self, states: list[int]) -> bool:
-        """Whether states are numbers that follow each other."""
-        return self._numbers and len(states) > 2 and states[-1] - states[0] == len(states) - 1
-
-    def _symbol(self, position: int, token: int) -> str:
-        if self.names is None or token < self._first:
-            return self._at(position)[token]
-        below, coarse = self.names
-        if len(below) == 1:
-            return MASK
-        row, name = position if below.shape[1] > 1 else 0, token - self._first
-        if (below[name, row] == below[:, row].any(0)).all():
-            return TOP
-        return MIDDLE if coarse[name, min(row, coarse.shape[1] - 1)] else FINE
-
-    def _at(self, position: int) -> list[str]:
-        return self._shown[0 if self.shared else position]
+    def _group(self, name: int) -> str:
+        if self.process.names == 1 or not isinstance(self.process, BridgeProcess):
+            return "mask"
+        hierarchy = self.process.hierarchy
+        names = torch.full((1, len(hierarchy.clock_into)), name, device=self.process.device)
+        below = hierarchy.under(names)[0, 0, : self.first].nonzero()[:, 0].tolist()
+        more = f" +{len(below) - MEMBERS}" if len(below) > MEMBERS else ""
+        return "any" if len(below) == self.first else "{" + " ".join(map(self.label, below[:MEMBERS])) + more + "}"
 
 
 def printable(text: str, breaks: str = "\n\t") -> str:
-    r"""`text` without what a page or a font cannot hold: control characters become their pictures.
-
-    Args:
-        text: any string, halves of surrogate pairs included.
-        breaks: what a line break and a tab become.
-
-    >>> printable("a\nb\x07", breaks="↵⇥")
-    'a↵b␇'
-    """
+    """`text` without what a page cannot hold: control characters become pictures, line breaks and tabs `breaks`."""
     if text.isascii() and text.isprintable():
         return text
-    text = text.encode("utf-8", "replace").decode()
     pictures = {code: chr(0x2400 + code) for code in range(32)} | {127: "␡", 10: breaks[0], 9: breaks[1]}
-    text = text.translate(pictures)
-    return "".join(
-        "�" if unicodedata.category(symbol) in ("Cc", "Cn") and symbol not in "\n\t" else symbol for symbol in text
-    )
+    text = text.encode("utf-8", "replace").decode().translate(pictures)  # halves of surrogate pairs have no encoding
+    return "".join("�" if unicodedata.category(c) in ("Cc", "Cn") and c not in "\n\t" else c for c in text)
 
 
-def short(text: str, most: int = 12) -> str:
-    """`text`, or what fits of it."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _label(symbol: str) -> str:
-    if not symbol.strip():
-        return "␣" * len(symbol) if symbol else "(empty)"
-    return short(symbol, LONGEST)
-
-
-def _group(members: Sequence[str], run: bool = False) -> str:
-    """The states below a name: all of them, or what fits and how many more there are.
-
-    >>> _group(["a", "e", "i"]), _group(["4", "5", "6"], run=True), _group([*"abcdefgh"]), _group([])
-    ('{a e i}', '{4…6}', '{a b c d e +3}', '')
-    """
-    if not members:
-        return ""
-    if run:
-        return f"{{{members[0]}…{members[-1]}}}"
-    for shown in range(len(members), 1, -1):
-        others = f" +{len(members) - shown}" if shown < len(members) else ""
-        label = f"{{{' '.join(members[:shown])}{others}}}"
-        if len(label) <= LONGEST:
-            return label
-    others = f" +{len(members) - 1}" if len(members) > 1 else ""
-    return f"{{{short(members[0], LONGEST - 2 - len(others))}{others}}}"
+def _at(table: Tensor, tokens: Int[Tensor, "b d"]) -> Tensor:
+    """Entries of a table `[d, n]`, or `[1, n]` if positions are alike."""
+    return table.expand(tokens.shape[1], -1).gather(1, tokens.T).T

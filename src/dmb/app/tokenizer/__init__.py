@@ -6,3 +6,5 @@ from dmb.app.tokenizer.losses import Losses as Losses
 from dmb.app.tokenizer.metrics import perplexity as perplexity
 from dmb.app.tokenizer.metrics import psnr as psnr
 from dmb.app.tokenizer.quantizer import Quantizer as Quantizer
+from dmb.app.tokenizer.settings import TokenizerSettings as TokenizerSettings
+from dmb.app.tokenizer.training import train_tokenizer as train_tokenizer

@@ -83,7 +83,14 @@ class VQVAE(Pretrained, Configurable):
     def device(self) -> torch.device:
         return self.quantizer.codebook.device
 
-    def loss(self, images: UInt8[Tensor, "b h w c"], *, detail: float = 0.1, commitment: float = 0.25) -> Losses:
+    def loss(
+        self,
+        images: UInt8[Tensor, "b h w c"],
+        *,
+        detail: float = 0.1,
+        commitment: float = 0.25,
+        generator: torch.Generator | None = None,
+    ) -> Losses:
         """What training minimises: `reconstruction + detail · (edges) + commitment · |z - e|²`.
 
         In training mode every call also updates the codes, see `Quantizer`.
@@ -92,19 +99,20 @@ class VQVAE(Pretrained, Configurable):
             images: of the model's size.
             detail: weight of `dmb.app.tokenizer.losses.detail`.
             commitment: weight of the distance of the encoder's vectors to their codes.
+            generator: what the update of the codes draws from, on the CPU. Default: torch's own.
         """
         pixels = self._pixels(images)
         if len(images) == 0:
             raise ValueError("images must not be empty, got 0 of them")
-        quantized = self.quantizer(self._vectors(pixels))
+        quantized = self.quantizer(self._vectors(pixels), generator)
         error = (self._image(quantized.vectors) - pixels) / 2  # of values in [0, 1]
         parts = losses.reconstruction(error), losses.detail(error), quantized.commitment
         total = parts[0] + detail * parts[1] + commitment * parts[2]
         return Losses(total, *parts, quantized.tokens)
 
-    def forward(self, images: UInt8[Tensor, "b h w c"], **weights: float) -> Losses:
+    def forward(self, images: UInt8[Tensor, "b h w c"], **options: Any) -> Losses:
         """The loss: training is what wrappers of modules are for."""
-        return self.loss(images, **weights)
+        return self.loss(images, **options)
 
     @torch.no_grad()
     def encode(self, images: UInt8[Tensor, "b h w c"]) -> Int[Tensor, "b d"]:

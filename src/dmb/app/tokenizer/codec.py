@@ -1,17 +1,25 @@
 """Images as codes of a VQ-VAE."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.data.codecs.base import filled
 from dmb.data.codecs.grid import Grid
 from dmb.data.codecs.picture import ImageCodec
+from dmb.files import to_json, written_whole
+
+SUMMARY, SHEET = "tokenizer.json", "sheet.png"
+"""Of a folder of codes: what there is to say of it, and validation images beside what comes back of them."""
+KEPT = "summary.json"
+"""What a bridge's run keeps of the summary: `psnr`, `perplexity`, `codes` and the number of `images`."""
 
 _GREY = 128
 """What the encoder sees where a template says nothing."""
@@ -21,7 +29,7 @@ class Codes(ImageCodec):
     """Images as squares of `grid` × `grid` codes, by row. `Codes.of(folder)` makes the codec of a VQ-VAE.
 
     Only where the VQ-VAE lies is kept; it is read when the first image is asked for. The run of a bridge over codes has
-    a copy (`keep`), so that whatever becomes of the VQ-VAE's own run, the bridge's is whole.
+    a copy (`keep`), so that whatever becomes of the folder of the codes, the bridge's run is whole.
 
     Args:
         vqvae: the folder of the VQ-VAE.
@@ -30,7 +38,7 @@ class Codes(ImageCodec):
         codes: how many there are to choose from.
         shape: height, width and channels of the images.
 
-    >>> Codes("runs/vq", "…", grid=2, codes=9, shape=[8, 8, 3]).template("3, _, 4", num_positions=4)
+    >>> Codes("codes", "…", grid=2, codes=9, shape=[8, 8, 3]).template("3, _, 4", num_positions=4)
     tensor([ 3, -1,  4, -1])
     """
 
@@ -53,8 +61,21 @@ class Codes(ImageCodec):
         return codec
 
     def keep(self, folder: Path) -> None:
-        """Put a copy of the VQ-VAE there."""
+        """Put a copy of the VQ-VAE there; and, if its folder has them, of its sheet and its summary."""
         self._model().write(folder)
+        own = Path(self.vqvae)
+        if (own / SHEET).is_file():
+            shutil.copyfile(own / SHEET, folder / SHEET)
+        if (own / SUMMARY).is_file():
+            about = json.loads((own / SUMMARY).read_text(encoding="utf-8"))
+            kept = {name: about[name] for name in ("psnr", "perplexity", "codes")}
+            with written_whole(folder / KEPT) as part:
+                text = to_json(kept | {"images": sum(about["images"].values())}, indent=2)
+                part.write_text(text + "\n", encoding="utf-8")
+
+    def vectors(self) -> Float[Tensor, "n e"]:
+        """The codebook: the vector of every code, for `dmb.grouping.by_vectors`."""
+        return self._model().quantizer.codebook.detach().cpu().clone()
 
     def encode(self, images: UInt8[np.ndarray, "b h w c"]) -> Int[np.ndarray, "b d"]:
         """The tokens of images."""

@@ -1,61 +1,77 @@
-"""Images as codes of the VQ-VAE that was trained on them."""
+"""Images as codes, in a folder that `dmb tokenize` makes: what it holds, how it is written, and how it is read.
 
-import hashlib
+settings.json       where the images are from, and all settings; written first
+config.json         the VQ-VAE, best so far: `VQVAE.from_pretrained(folder)`
+model.safetensors   its weights
+metrics.jsonl       one report per line
+checkpoints/        what a resumed run needs
+sheet.png           validation images, each beside what comes back of it
+train.npy           the codes of a split, `[N, d]`; also validation.npy and test.npy
+train_labels.npy    its class labels, if there are any; also of the other splits
+tokenizer.json      a summary; written last: a folder without it is not finished
+"""
+
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Integer
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
 
-from dmb.app.tokenizer.codec import Codes
-from dmb.data.base import DataSet
-from dmb.data.codecs import Codec, ImageCodec, Picture
-from dmb.data.home import data_home
+from dmb.app.tokenizer.autoencoder import VQVAE
+from dmb.app.tokenizer.codec import SUMMARY, Codes
+from dmb.app.tokenizer.metrics import perplexity, psnr
+from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
+from dmb.data import Codec, DataSet, Picture, Rows, Split
 from dmb.data.loading import is_name, load
-from dmb.data.splits import Rows, Split
-from dmb.files import written_whole
-from dmb.pretrained import CONFIG
+from dmb.files import to_json, written_whole
 
-MOST_CODES = 1 << 16
-"""That a VQ-VAE may have: two bytes each are kept."""
+FORMAT = 1
+SETTINGS = "settings.json"
 
-FORMAT = 1  # of the cache
-
-_RUN = "run.json"
+_SHOWN = (32, 18, 8, 2, 1)  # how many pairs a sheet may have: so many fill its rows, and no pair is torn apart
 
 
-def codes(
-    folder: str | Path, *, codec: Codec | None = None, progress: Callable[[int, int], None] | None = None
-) -> DataSet:
-    """The images that a VQ-VAE was trained on, as its codes: in the same splits, with the same labels.
+def is_codes(source: str | Path) -> bool:
+    """Whether data are codes of images; a ValueError if they are unfinished, or a run, whose pictures are no data.
 
-    They are encoded once, and cached in the data folder under a digest of the images and of the VQ-VAE.
+    >>> is_codes("digits"), is_codes(Path("/"))
+    (False, False)
+    """
+    folder = Path(source)
+    if is_name(source) or not folder.is_dir():
+        return False
+    if (folder / SUMMARY).is_file():
+        return True
+    if (folder / SETTINGS).is_file():
+        raise ValueError(f"{folder} has no {SUMMARY}, so its codes are not finished: go on with dmb tokenize --resume")
+    if (folder / "run.json").is_file():
+        raise ValueError(f"{folder} must hold images, or codes of images, to be read as data, got the folder of a run")
+    return False
+
+
+def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
+    """The codes in a folder as a data set, memory-mapped: in the splits of the images, with their labels.
 
     Args:
-        folder: the run of the VQ-VAE.
-        codec: a model's; if it is of codes, they are those of its own VQ-VAE, whatever has become of the one here.
-        progress: called with the number of images done, and of all; never, if all are cached.
+        folder: that `dmb tokenize` has made.
+        codec: a model's; if these are its codes, it stays the codec that makes images of them.
     """
-    folder = Path(folder).resolve()
-    own = codec if isinstance(codec, Codes) else Codes.of(folder)
-    if own.codes > MOST_CODES:
-        raise ValueError(f"{folder} must have at most {MOST_CODES:,} codes, got {own.codes:,}")
-    images = images_of(folder, own.shape)
-    splits = images.splits().values()
-    total, done = sum(map(len, splits)), 0
-
-    def advance(count: int) -> None:
-        if progress is not None:
-            progress(done + count, total)
-
-    rows = []
-    for split in splits:
-        labels = split.labels(slice(None))
-        tokens = _tokens(own, images, split, advance)
-        rows.append(Rows(tokens, own.codes, labels=None if labels is None else labels.numpy()))
-        done += len(split)
-    train, validation, test = rows
+    folder = Path(folder).absolute()
+    about = summary_of(folder)
+    try:
+        own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
+        labelled, counts = about["classes"] > 0, about["images"]
+        splits = [_read(folder, part, own, labelled, counts[part]) for part in ("train", "validation", "test")]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / SUMMARY} does not describe codes: {error}") from error
+    if isinstance(codec, Codes) and codec.meaning() == own.meaning():
+        own = codec
+    train, validation, test = splits
     return DataSet(
         name=folder.name,
         source=str(folder),
@@ -63,96 +79,139 @@ def codes(
         train=train,
         validation=validation,
         test=test,
-        num_classes=images.num_classes,
+        num_classes=about["classes"],
     )
 
 
-def images_of(folder: Path, shape: list[int]) -> DataSet:
-    """The images that a VQ-VAE was trained on, as they were before they became codes: in the same splits and order.
+def write_codes(
+    folder: Path,
+    vqvae: VQVAE,
+    images: DataSet,
+    settings: TokenizerSettings,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Write the codes of all images, and last the summary, which is returned.
 
     Args:
-        folder: the run of the VQ-VAE.
-        shape: that they must have.
+        folder: where the VQ-VAE is.
+        vqvae: the same.
+        images: what it was trained on.
+        settings: with which.
+        progress: called with the number of images done, and of all.
     """
-    file = folder / _RUN
-    if not file.is_file():
-        raise ValueError(f"{folder} must be the run of a VQ-VAE to be read as data, got one without {_RUN}")
+    total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
+    for part, split in images.splits().items():
+        with written_whole(folder / f"{part}.npy") as file:
+            tokens = np.lib.format.open_memmap(file, mode="w+", dtype=lowest, shape=(len(split), vqvae.num_positions))
+            at = 0
+            for some in picture_of(images).shown(split):
+                tokens[at : at + len(some)] = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+                at += len(some)
+                if progress is not None:
+                    progress(done + at, total)
+            tokens.flush()
+            del tokens  # some systems do not move a file that is mapped
+        done += at
+        labels = split.labels(slice(None))
+        if labels is not None:
+            with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
+                np.save(stream, labels.numpy().astype(np.min_scalar_type(images.num_classes - 1)))
+    ratio, used = fidelity(vqvae, images, images.test)
+    about = {
+        "format": FORMAT,
+        "source": images.source,
+        "settings": asdict(settings),
+        "shape": picture_of(images).shape,
+        "codes": vqvae.codes,
+        "classes": images.num_classes,
+        "digest": vqvae.digest(),
+        "psnr": ratio,
+        "perplexity": used,
+        "images": {part: len(split) for part, split in images.splits().items()},
+        "unigram_bits": images.baselines(),
+    }
+    write_json(folder / SUMMARY, about)
+    return about
+
+
+def fidelity(vqvae: VQVAE, images: DataSet, split: Split) -> tuple[float, float]:
+    """How well the images of a split come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
+    before, tokens = [], []
+    for some in picture_of(images).shown(split):
+        before.append(torch.from_numpy(some))
+        tokens.append(vqvae.encode(before[-1]).cpu())
+    return psnr(torch.cat(before), vqvae.decode(torch.cat(tokens)).cpu()), perplexity(torch.cat(tokens), vqvae.codes)
+
+
+def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
+    """A picture of validation images, each beside what comes back of it."""
+    pairs, codec = paired(vqvae, images), picture_of(images)
+    Picture(codec.shape).write(path, pairs.flatten(1).long())
+
+
+def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
+    """A few validation images, each followed by what comes back of it."""
+    split = images.validation
+    rows = split.spread(next(count for count in _SHOWN if count <= len(split)))
+    before = torch.from_numpy(picture_of(images).images(split[rows]))
+    return torch.stack([before, vqvae.reconstruct(before).cpu()], dim=1).flatten(0, 1)
+
+
+def images_of(folder: Path, shape: list[int]) -> DataSet:
+    """The images that codes are of, as they were before: in the same splits and order.
+
+    Args:
+        folder: of the codes.
+        shape: that the images must have.
+    """
+    about = summary_of(folder)
     try:
-        described = json.loads(file.read_text(encoding="utf-8"))
-        choice, bits = described["recipe"]["data"], described["unigram_bits"]
-        source = choice["source"]
-        options = {name: choice[name] for name in ("length", "encoding", "levels") if name in choice}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} does not describe a run: {error}") from error
-    try:
-        if is_vqvae(source):
-            raise ValueError(f"{source} must hold images, got the run of a VQ-VAE")
-        data = load(source, **options)
-    except ValueError as error:
+        source, bits = about["source"], about["unigram_bits"]
+        data = load(source)
+    except (ValueError, KeyError) as error:
         raise ValueError(f"the images of {folder} cannot be read: {error}") from error
     found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
     if found != shape:
-        raise ValueError(f"{source} must hold images of shape {shape}, which {folder} is for, got {found}")
+        raise ValueError(f"{source} must hold images of shape {shape}, which {folder} has codes of, got {found}")
     if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
-        raise ValueError(f"{source} has changed since the VQ-VAE in {folder} was trained on it")
+        raise ValueError(f"{source} has changed since {folder} was made from it: make it again with dmb tokenize")
     return data
 
 
-def is_vqvae(source: str | Path) -> bool:
-    """Whether data are the run of a VQ-VAE; a ValueError if they are that of anything else, whose images are no data.
-
-    >>> is_vqvae("digits"), is_vqvae(Path("/"))
-    (False, False)
-    """
-    folder = Path(source)
-    if is_name(source) or not folder.is_dir():
-        return False
+def summary_of(folder: Path) -> dict[str, Any]:
+    """What `tokenizer.json` says."""
+    file = folder / SUMMARY
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        config = None
-    found = config.get("type") if isinstance(config, dict) else None
-    if found != "VQVAE" and (folder / _RUN).is_file():
-        got = "one that has no model yet" if config is None else f"one of a {found}"
-        raise ValueError(f"{folder} must be the run of a VQ-VAE to be read as data, got {got}")
-    return found == "VQVAE"
+        about = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else None
+        raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {found}")
+    return about
 
 
-def _tokens(own: Codes, data: DataSet, split: Split, advance: Callable[[int], None]) -> Integer[np.ndarray, "N d"]:
-    """The codes of a split, memory-mapped; `advance` is told how many images of it are done, if they have to be."""
-    path = data_home() / "codes" / f"{_digest(own, data, split)}.npy"
-    shape = (len(split), own.num_positions)
-    if not _is_whole(path, shape, own.codes):
-        path.parent.mkdir(exist_ok=True)
-        with written_whole(path) as part:
-            tokens = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype("<u2"), shape=shape)
-            done = 0
-            for images in _codec(data).shown(split):
-                tokens[done : done + len(images)] = own.encode(images)
-                done += len(images)
-                advance(done)
-            tokens.flush()
-            del tokens  # some systems do not move a file that is mapped
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    with written_whole(path) as part:
+        part.write_text(to_json(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _is_whole(path: Path, shape: tuple[int, int], codes: int) -> bool:
-    """Whether a file of the cache is there and can be used; a damaged one is made again."""
+def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> Rows:
+    tokens = _array(folder / f"{part}.npy", (count, codec.num_positions))
+    labels = _array(folder / f"{part}_labels.npy", (count,)) if labelled else None
     try:
-        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return False
-    return tokens.dtype == np.dtype("<u2") and tokens.shape == shape and int(tokens.max()) < codes
+        return Rows(tokens, codec.codes, labels=labels)
+    except ValueError as error:
+        raise ValueError(f"{folder / f'{part}.npy'}: {error}") from error
 
 
-def _digest(own: Codes, data: DataSet, split: Split) -> str:
-    """Of everything the tokens depend on."""
-    content = hashlib.sha256(f"codes {FORMAT} {own.digest} {own.shape} ".encode())
-    for images in _codec(data).shown(split):
-        content.update(images.tobytes())
-    return content.hexdigest()
-
-
-def _codec(images: DataSet) -> ImageCodec:
-    assert isinstance(images.codec, ImageCodec)
-    return images.codec
+def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as an array: {error}") from error
+    if values.dtype.kind != "u" or values.shape != shape:
+        wanted = f"unsigned integers of shape {list(shape)}"
+        raise ValueError(f"{path} must hold {wanted}, got {values.dtype} {list(values.shape)}")
+    return values

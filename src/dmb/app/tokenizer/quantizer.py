@@ -1,7 +1,6 @@
-"""The codebook: vectors to the nearest of a few, with the library that learns them behind this one file."""
+"""The codebook: vectors to the nearest of a few, which follow the vectors that they stand for."""
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,6 +9,8 @@ from torch.nn import functional as F
 
 _CHUNK = 1 << 24
 """Distances held at once."""
+_ROUNDS = 10
+"""Of k-means, before the first step."""
 
 
 class Quantized(NamedTuple):
@@ -28,18 +29,18 @@ class Quantizer(nn.Module):
 
     In training, every call moves each code towards the mean of the vectors it stands for: with `n_k` vectors of sum
     `s_k` in the batch, `N_k ← decay N_k + (1 - decay) n_k`, `S_k ← decay S_k + (1 - decay) s_k`, `e_k = S_k / N_k`. The
-    first call finds the codes by k-means, and codes that hardly any vector is near to are put where a vector is. That
-    is the work of `vector-quantize-pytorch`, which must be installed for it, and draws from torch's global generator.
-    Nearest codes and vectors of codes need the codebook alone.
+    first call finds the codes by k-means. A code whose count `N_k` falls below `revive` times the mean is dead: it
+    comes back as one of the batch's vectors, with the mean count, and has `log(revive) / log(decay)` calls to find use.
 
-    Whatever training goes by is a buffer: a state restored by `load_state_dict` goes on to the same codes.
+    Of several processes, each with an equal share of the batch, all have the codes that one would have, if they draw
+    from generators of one seed. Whatever training goes by is a buffer: a state restored by `load_state_dict` goes on to
+    the same codes.
 
     Args:
         codes: how many.
         code_width: their dimension.
-        decay: of the averages, a call.
-        revive: a code is dead when its count `N_k` falls below this share of the mean. It comes back as one of the
-            batch's vectors, with the mean count, so that it has `log(revive) / log(decay)` calls to find use.
+        decay: of the averages, per call.
+        revive: a code is dead when its count falls below this share of the mean.
     """
 
     codebook: Float[Tensor, "n e"]
@@ -59,18 +60,22 @@ class Quantizer(nn.Module):
         self.register_buffer("sums", self.codebook.clone())
         self.register_buffer("started", torch.tensor(False))
 
-    def forward(self, z: Float[Tensor, "b d e"]) -> Quantized:
-        """In training mode also updates the codes."""
-        if self.training:
-            # not in the half precision of autocast: the counts and sums would lose digits at every step
-            with torch.autocast(z.device.type, enabled=False):
-                vectors, tokens, _, losses = self._learner()(z, return_loss_breakdown=True)
-            return Quantized(vectors, tokens, losses.commitment)
-        tokens = self.nearest(z.detach())
-        vectors = self.vectors(tokens)
-        return Quantized(vectors, tokens, F.mse_loss(z, vectors))
+    def forward(self, z: Float[Tensor, "b d e"], generator: torch.Generator | None = None) -> Quantized:
+        """In training mode also updates the codes; what is random about that comes from `generator`, on the CPU."""
+        # not in the half precision of autocast: the counts and sums would lose digits at every step
+        with torch.autocast(z.device.type, enabled=False):
+            z = z.to(self.codebook.dtype)
+            if self.training and not self.started:
+                self._start(z.detach().flatten(0, 1), generator)
+            tokens = self.nearest(z.detach())
+            vectors = self.vectors(tokens)
+            commitment = F.mse_loss(z, vectors)
+            if self.training:
+                self._learn(z.detach().flatten(0, 1), tokens.flatten(), generator)
+                vectors = z + (vectors - z).detach()
+            return Quantized(vectors, tokens, commitment)
 
-    def nearest(self, z: Float[Tensor, "b d e"]) -> Int[Tensor, "b d"]:
+    def nearest(self, z: Float[Tensor, "*b e"]) -> Int[Tensor, "*b"]:
         """The codes that vectors are nearest to."""
         # |z - e|² without |z|², which no code changes
         squares = self.codebook.square().sum(-1)
@@ -89,34 +94,50 @@ class Quantizer(nn.Module):
         self.sums.copy_(codebook)
         self.started.fill_(True)
 
-    def _learner(self) -> Any:
-        """The library's module, made for one call: it works in place, on our buffers."""
-        learner = library().VectorQuantize(
-            dim=self.code_width,
-            codebook_size=self.codes,
-            decay=self.decay,
-            kmeans_init=True,
-            threshold_ema_dead_code=1,
-            rotation_trick=False,
-            # it would remember the answer of the first time
-            sync_codebook=distributed.is_available()
-            and distributed.is_initialized()
-            and distributed.get_world_size() > 1,
-        )
-        inner = learner._codebook
-        inner.embed, inner.embed_avg, inner.cluster_size = self.codebook[None], self.sums[None], self.counts[None]
-        inner.initted = self.started
-        inner.reset_cluster_size = self.counts.mean()
-        inner.threshold_ema_dead_code = self.revive * inner.reset_cluster_size
-        return learner.train()
+    @torch.no_grad()
+    def _start(self, z: Float[Tensor, "m e"], generator: torch.Generator | None) -> None:
+        """k-means from random vectors; a code that is left without any is dead, and the first step revives it."""
+        z = _gathered(z)
+        rows = torch.randperm(len(z), generator=generator)[torch.arange(self.codes) % len(z)]
+        self.codebook.copy_(z[rows.to(z.device)])
+        for _ in range(_ROUNDS):
+            counts, sums = self._totals(z, self.nearest(z))
+            self.counts.copy_(counts)
+            self.sums.copy_(sums)
+            self.codebook.copy_(torch.where(counts[:, None] > 0, sums / counts[:, None], self.codebook))
+        self.started.fill_(True)
+
+    @torch.no_grad()
+    def _learn(self, z: Float[Tensor, "m e"], tokens: Int[Tensor, " m"], generator: torch.Generator | None) -> None:
+        for average, total in zip((self.counts, self.sums), self._totals(z, tokens), strict=True):
+            if _processes() > 1:
+                distributed.all_reduce(total)
+            average.mul_(self.decay).add_(total, alpha=1 - self.decay)
+        mean = self.counts.mean()
+        dead = self.counts < self.revive * mean
+        if dead.any():
+            z = _gathered(z)
+            rows = torch.randint(len(z), (int(dead.sum()),), generator=generator)
+            self.counts[dead], self.sums[dead] = mean, mean * z[rows.to(z.device)]
+        self.codebook.copy_(self.sums / self.counts[:, None])
+
+    def _totals(
+        self, z: Float[Tensor, "m e"], tokens: Int[Tensor, " m"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, "n e"]]:
+        """How many vectors each code stands for, and their sums."""
+        counts = tokens.bincount(minlength=self.codes).to(z.dtype)
+        return counts, torch.zeros_like(self.sums).index_add_(0, tokens, z)
 
 
-def library() -> Any:
-    """The library, which takes a second to import and is an extra; a ValueError if it is not installed."""
-    try:
-        found = import_module("vector_quantize_pytorch")
-    except ImportError as error:
-        raise ValueError("VQ-VAEs need the extra `image`: pip install 'discrete-markov-bridge[image]'") from error
-    # it prints when a first batch has fewer vectors than there are codes; the codes left over are revived
-    import_module("loguru").logger.disable("vector_quantize_pytorch")
-    return found
+def _processes() -> int:
+    together = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if together else 1
+
+
+def _gathered(z: Float[Tensor, "m e"]) -> Float[Tensor, "k e"]:
+    """The vectors of all processes, as many of each, in the order of their shares of the batch."""
+    if _processes() == 1:
+        return z
+    parts = [torch.empty_like(z) for _ in range(_processes())]
+    distributed.all_gather(parts, z.contiguous())
+    return torch.cat(parts)

@@ -9,3 +9,7 @@ from dmb.data.codecs.text import Bytes as Bytes
 from dmb.data.codecs.text import Characters as Characters
 from dmb.data.codecs.text import Text as Text
 from dmb.data.codecs.tokenizer import Tokenizer as Tokenizer
+from dmb.data.codecs.views import Images as Images
+from dmb.data.codecs.views import Lines as Lines
+from dmb.data.codecs.views import Rows as Rows
+from dmb.data.codecs.views import View as View

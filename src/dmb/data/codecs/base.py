@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dmb.configurable import Configurable
+from dmb.data.codecs.views import Lines, View
 
 FOLDER = "/"
 """What `Codec.check_path` says of a folder."""
@@ -27,6 +28,8 @@ class Codec(Configurable, ABC):
     """Whether `write` can also fill a folder with a `.png` for each sequence."""
     unit: ClassVar[str] = "sequences of {:,} tokens"
     """What a user calls them; filled in with the number of positions."""
+    gap: ClassVar[str] = " "
+    """What stands between two symbols in a line of them."""
 
     num_states: int
 
@@ -66,6 +69,20 @@ class Codec(Configurable, ABC):
     def meaning(self) -> dict[str, Any]:
         """All that tokens mean: two codecs for which it is the same read the same data."""
         return self.to_config()
+
+    def view(self, tokens: Int[Tensor, "b d"]) -> View:
+        """How to show sequences, token by token; those outside `[0, num_states)`, such as masks, are left blank."""
+        states = tokens[self.knows(tokens)].unique()
+        symbols = dict(zip(states.tolist(), self.symbols(states), strict=True))
+        return Lines([[symbols.get(token) for token in row] for row in tokens.tolist()], self.gap)
+
+    def symbols(self, states: Int[Tensor, " k"]) -> list[str]:
+        """What each state is called."""
+        return [str(state) for state in states.tolist()]
+
+    def knows(self, tokens: Int[Tensor, "b d"]) -> Bool[Tensor, "b d"]:
+        """Which tokens are states of the codec; a process may have more, such as a mask."""
+        return (tokens >= 0) & (tokens < self.num_states)
 
     def legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
         """The tokens as an array, once they are known to lie in `[0, num_states)`."""

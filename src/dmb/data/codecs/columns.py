@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled, shortened
+from dmb.data.codecs.views import Rows, Symbols, View
 from dmb.files import written_whole
 
 _DESCRIBED = 12  # columns
@@ -109,6 +110,17 @@ class Columns(Codec):
         ]
         more = len(self.names) - _DESCRIBED
         return [*lines, f"and {more:,} more columns"] if more > 0 else lines
+
+    def view(self, tokens: Int[Tensor, "b d"]) -> View:
+        """A missing value is called so."""
+        cells: Symbols = [
+            [
+                ("missing" if known[token] is None else str(known[token])) if 0 <= token < len(known) else None
+                for known, token in zip(self.values, row, strict=True)
+            ]
+            for row in tokens.tolist()
+        ]
+        return Rows(cells, self.names)
 
     def config(self) -> dict[str, Any]:
         return {"names": self.names, "values": self.values}

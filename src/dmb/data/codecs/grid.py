@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from dmb.data.codecs.base import FOLDER, Codec, filled
+from dmb.data.codecs.views import Images, View
 from dmb.data.home import reason
 from dmb.files import written_whole
 
@@ -94,6 +96,13 @@ class Grid(Codec):
 
     def describe(self) -> list[str]:
         return [f"integers in [0, {self.num_states:,}) of shape {' × '.join(map(str, self.shape))}"]
+
+    def view(self, tokens: Int[Tensor, "b d"]) -> View:
+        """Two axes are those of an image, from black to white."""
+        if len(self.shape) != 2:
+            return super().view(tokens)
+        shades = self._examples(torch.where(self.knows(tokens), tokens, 0)) * 255 // max(1, self.num_states - 1)
+        return Images(shades.astype(np.uint8)[..., None], (self.shape[0], self.shape[1]))
 
     def config(self) -> dict[str, Any]:
         return {"shape": self.shape, "num_states": self.num_states}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dmb.data.codecs.base import FOLDER, Codec, filled
 from dmb.data.codecs.grid import SHADES, Grid, sheet, write_numbered
+from dmb.data.codecs.views import Images, View
 from dmb.data.home import reason
 from dmb.data.splits import Split
 from dmb.files import written_whole
@@ -60,6 +61,10 @@ class ImageCodec(Codec):
     @abstractmethod
     def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
         """The values of images that lie where the tokens `where` do."""
+
+    def view(self, tokens: Int[Tensor, "b d"]) -> View:
+        images = self.images(torch.where(self.knows(tokens), tokens, 0))
+        return Images(images, (self.num_positions // self.across, min(self.across, self.shape[1])))
 
     def legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
         if tokens.shape[1] != self.num_positions:

@@ -22,6 +22,7 @@ class Text(Codec):
     """A codec of text: files are read in chunks, samples are written as text."""
 
     extension = ".txt"
+    gap = ""
 
     @abstractmethod
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
@@ -51,6 +52,9 @@ class Text(Codec):
             parts += [self.encode(piece, offset), np.array([-1])]
             offset += len(piece) + 1
         return filled(np.concatenate(parts[:-1]), num_positions)
+
+    def symbols(self, states: Int[Tensor, " k"]) -> list[str]:
+        return self.decode(states[:, None])
 
     def _raw(self, tokens: Int[Tensor, "b d"]) -> list[bytes]:
         return [text.encode("utf-8", "surrogatepass") for text in self.decode(tokens)]

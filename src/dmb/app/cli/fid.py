@@ -1,0 +1,64 @@
+"""`dmb fid`."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
+from dmb.app.display import counting
+from dmb.app.evaluation import RealImages, image_quality
+from dmb.app.runs import Run
+from dmb.files import to_json
+from dmb.training.engine import Accelerator, device
+
+
+def fid(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    split: Literal["train", "validation", "test"] = "test",
+    images: int = 10_000,
+    steps: int = 64,
+    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    guidance: float = 1.0,
+    score: bool = False,
+    weights: Annotated[Path | None, arg(metavar="FILE")] = None,
+    seed: int = 0,
+    accelerator: Accelerator = "auto",
+    recipe: str | None = None,
+    json_: Annotated[bool, arg(name="json")] = False,
+) -> int:
+    """Compare a model's images with real ones: the Fréchet Inception Distance, beside what a perfect model would reach.
+
+    Examples: `dmb fid RUN`; `dmb fid RUN --images 2500 --steps 128`. The result is kept in RUN/evaluation.json.
+
+    Args:
+        run: the run folder.
+        split: the part of the data to compare with.
+        images: how many to sample, and to compare with; figures of different numbers cannot be compared.
+        steps: network calls per sample.
+        sampler: as in sample; default: ancestral, or tweedie for a score head.
+        guidance: how strongly to follow classes, which are as frequent as in training; 1 is the model's own.
+        score: also the Inception Score, which takes weights with a classifier.
+        weights: of the Inception network, if they are not in the data folder.
+        seed: of the samples.
+        accelerator: cpu or cuda; auto takes a GPU if there is one.
+        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
+        json_: print JSON.
+    """
+    folder = Run.open(run, recipe)
+    bridge = folder.bridge(device(accelerator))
+    with counting(notes, "reading the data") as progress:
+        data = folder.data(progress=progress)
+    real = RealImages(data, split, images=images, weights=weights, score=score)
+    real.rehearse(bridge, steps=steps, sampler=sampler, guidance=guidance)
+    result = image_quality(
+        bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
+    )
+    print(to_json(vars(result)) if json_ else result)
+    folder.add_evaluation(result)
+    return 0
+
+
+main = command(fid)

@@ -1,0 +1,65 @@
+"""Command lines into calls, by tyro; a parser's error is one line like every other."""
+
+import contextlib
+import functools
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import tyro
+
+_CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
+
+
+def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
+    """The `main` of a command whose options are the arguments of `function`, as its docstring explains them."""
+
+    @functools.wraps(function)
+    def bound(*values: Any, **options: Any) -> Callable[[], int]:
+        return functools.partial(function, *values, **options)
+
+    def main(arguments: list[str]) -> int:
+        return parsed(bound, arguments, prog=f"dmb {function.__name__}")()
+
+    return main
+
+
+def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **options: Any) -> Any:
+    """What the arguments say, as a value of `kind`; a ValueError of one line if they do not say it right.
+
+    Args:
+        kind: a dataclass or a function; see `tyro.cli`.
+        arguments: the command line.
+        prog: how the command is called.
+        options: as for `tyro.cli`.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, args=arguments, prog=prog, config=_CONFIG, **options)
+    except SystemExit as stop:
+        if not stop.code:  # --help
+            raise
+        raise ValueError(f"{one_line(said.getvalue())}; see {prog} --help") from None
+
+
+def one_line(box: str) -> str:
+    r"""The message of tyro's box of several lines, with the flag that was perhaps meant.
+
+    >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
+    'unrecognized options: --witdh, 7; did you mean --width?'
+    """
+    lines = [line.strip("│ ") for line in box.splitlines()]
+    lines = lines[1:] if box.startswith("╭") else lines[2:]  # the title, which a poorer terminal gets with a line below
+    rules = [place for place, line in enumerate(lines) if line and set(line) <= set("─-")]
+    message = " ".join(lines[: rules[0] if rules else None]).rstrip(".")
+    message = re.sub(
+        r"^Error parsing [a-z]+: ", "", message
+    )  # of a whole section: the message itself names the setting
+    message = message[:1].lower() + message[1:]
+    if "Perhaps you meant:" in lines:
+        meant = " ".join(lines[lines.index("Perhaps you meant:") :])
+        flag = re.search(r"--[\w-]+", meant)
+        message += f"; did you mean {flag[0]}?" if flag else ""
+    return message

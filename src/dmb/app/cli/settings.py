@@ -1,0 +1,78 @@
+"""Settings of a recipe as ordinary flags, made from its dataclasses."""
+
+from collections.abc import Callable
+from dataclasses import field, make_dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from tyro.conf import arg
+
+from dmb.app.cli.parsing import parsed
+from dmb.app.recipes import Recipe, recipe, recipe_for
+from dmb.data import BUILT_IN
+
+Flags = TypeVar("Flags")
+
+_HEAD = "what the network's outputs mean: the clean token, the score relative to SEDD's scale, or the score as it is"
+
+
+def with_settings(
+    flags: type[Flags], default: Recipe, arguments: list[str], *, prog: str, description: str
+) -> tuple[Flags, Recipe]:
+    """The command's own flags, and the recipe with the settings that the command line changes.
+
+    Args:
+        flags: a dataclass, the options of the command itself.
+        default: the recipe to change.
+        arguments: the command line.
+        prog: how the command is called.
+        description: what `--help` begins with.
+    """
+    sections = [(name, type(value), field(default=value)) for name, value in default.sections().items()]
+    head = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))
+    whole: Any = make_dataclass("Command", [*sections, head], bases=(flags,), frozen=True, kw_only=True)
+    found = parsed(whole, arguments, prog=prog, description=description)
+    changes = {name: getattr(found, name) for name in ("head", *default.sections())}
+    return found, replace(default, **changes)
+
+
+def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
+    """The recipe called `name`, or the one for the data, trained on the data at `source`.
+
+    A file gets its full path, so that the run finds it from any folder.
+    """
+    if source is None and name is None:
+        raise ValueError(f"what to train on? Give a file, a folder of images, or one of {', '.join(BUILT_IN)}")
+    chosen = recipe_for(source) if name is None and source is not None else recipe(name or "")
+    if source is None:
+        return chosen
+    known = source in BUILT_IN or not Path(source).exists()
+    return chosen.changed(source=source if known else str(Path(source).resolve()))
+
+
+def first_look(
+    parse: Callable[[Recipe, list[str]], tuple[Any, Recipe]], arguments: list[str]
+) -> tuple[Recipe, list[str]]:
+    """The recipe that the command line names or whose data it names, and the arguments to parse with its defaults.
+
+    Args:
+        parse: gives flags with `path` and `recipe`, and a recipe.
+        arguments: the command line; of one that asks for help nothing else is left.
+    """
+    others = [argument for argument in arguments if argument not in ("--help", "-h")]
+    helping = len(others) < len(arguments)
+    flags, _ = parse(recipe(named_recipe(others) or "text"), others)
+    nothing = flags.path is None and flags.recipe is None
+    found = recipe("text") if nothing and helping else recipe_asked_for(flags.path, flags.recipe)
+    return found, ["--help"] if helping else arguments
+
+
+def named_recipe(arguments: list[str]) -> str | None:
+    """What `--recipe` says: flags can be read only when it is known, as a recipe of the user's may have its own.
+
+    >>> named_recipe(["digits", "--recipe", "mine.py:deep"]), named_recipe(["digits"])
+    ('mine.py:deep', None)
+    """
+    found = [word.removeprefix("--recipe=") for word in arguments if word.startswith("--recipe=")]
+    return next(iter(found + [after for word, after in pairwise(arguments) if word == "--recipe"]), None)

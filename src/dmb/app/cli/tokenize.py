@@ -1,0 +1,160 @@
+"""`dmb tokenize`."""
+
+import json
+import shlex
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from dmb import data
+from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import parsed
+from dmb.app.display import Display, counting
+from dmb.app.signals import Signals
+from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
+from dmb.app.tokenizer.codec import SHEET, SUMMARY
+from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_json, write_sheet
+from dmb.app.tokenizer.settings import picture_of
+from dmb.data import BUILT_IN, DataSet
+from dmb.files import to_json, written_whole
+from dmb.training import Report
+from dmb.training.engine import Accelerator, engine, exit_now
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenize:
+    """Turn images into codes with a VQ-VAE; `dmb train CODES` then learns the codes, far less work than pixels.
+
+    Examples: `dmb tokenize photos/ --out codes/`; `dmb tokenize cifar10 --out codes/ --grid 8 --codes 512 --minutes 5`.
+
+    The folder of the codes has a sheet.png of images, each beside what comes back of it. Stop it with Ctrl-C at any
+    moment; the same command with --resume goes on where it was, with the settings it had unless others are given.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="IMAGES")]
+    """A folder of square images of one size, or cifar10."""
+    out: Annotated[Path, arg(metavar="CODES")]
+    """The folder to make."""
+    resume: bool = False
+    """Go on with the folder in --out from its newest checkpoint; start if there is none."""
+    settings: TokenizerSettings = field(default_factory=TokenizerSettings)
+    accelerator: Accelerator = "auto"
+    """cpu or cuda; auto takes a GPU if there is one."""
+    devices: int = 1
+    """Processes."""
+
+
+def main(arguments: list[str]) -> int:
+    """Parse the command line, twice if it resumes: what it does not say is then as it was."""
+    flags = _parsed(arguments)
+    if flags.resume and (flags.out / SETTINGS).is_file():
+        flags = _parsed(arguments, replace(flags, settings=_begun(flags.out)[1]))
+    return tokenize(**{name: getattr(flags, name) for name in vars(flags)})
+
+
+def tokenize(
+    source: str,
+    *,
+    out: Path,
+    resume: bool = False,
+    settings: TokenizerSettings,
+    accelerator: Accelerator = "auto",
+    devices: int = 1,
+) -> int:
+    """Train a VQ-VAE on images, and write their codes; 0, or 128 plus the number of the signal that stopped it."""
+    if source not in BUILT_IN:
+        source = str(Path(source).resolve())
+    going_on = _going_on(out, resume, source, settings)
+    with counting(notes, "reading the images") as progress:
+        images = data.load(source, progress=progress)
+    vqvae, fabric = settings.build(images), engine(accelerator=accelerator, devices=devices)
+    chief = fabric.is_global_zero
+    with Signals() as signals:
+        reports = train_tokenizer(vqvae, images, settings, fabric=fabric, folder=out, resume=going_on, stop=signals)
+        if chief:
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
+            (out / SUMMARY).unlink(missing_ok=True)
+            _say(f"{'going on with' if going_on else 'making'} {out}: {_description(images, settings)}")
+        with Display(notes, images.codec).shown() as display:
+            for number, report in enumerate(reports):
+                if chief:
+                    _log(out / METRICS, report, first=number == 0)
+                    display.update(report)
+                if chief and report.improved:
+                    write_sheet(out / SHEET, vqvae, images)
+    number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    if chief and number:
+        again = shlex.join(["dmb", "tokenize", source, "--out", str(out), "--resume"])
+        _say(f"stopped at a checkpoint; go on with: {again}")
+    elif chief:
+        with counting(notes, "encoding") as progress:
+            about = write_codes(out, vqvae.to(fabric.device), images, settings, progress)
+        test, used = about["images"]["test"], about["perplexity"]
+        print(f"PSNR {about['psnr']:.2f} dB of {test:,} test images; {used:.1f} codes in use of {vqvae.codes:,}")
+        _say(f"images beside what comes back of them: {out / SHEET}; learn their codes with: dmb train {out}")
+    code = 128 + number if number else 0
+    if fabric.world_size > 1:
+        exit_now(code)
+    return code
+
+
+def _parsed(arguments: list[str], default: Tokenize | None = None) -> Tokenize:
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    return parsed(Tokenize, arguments, prog="dmb tokenize", **given)
+
+
+def _begun(out: Path) -> tuple[str, TokenizerSettings]:
+    """The source and the settings of a folder that was begun."""
+    file = out / SETTINGS
+    try:
+        begun = json.loads(file.read_text(encoding="utf-8"))
+        return begun["source"], TokenizerSettings(**begun["settings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} does not describe a tokenizer: {error}") from error
+
+
+def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings) -> bool:
+    """Whether there is something to go on with; a ValueError if the folder cannot be used."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file, not a folder")
+    if not (out / SETTINGS).is_file():
+        if out.exists() and any(out.iterdir()):
+            raise ValueError(f"{out} exists already, and is no folder of codes: choose another --out")
+        return False
+    if not resume:
+        raise ValueError(f"{out} exists already: choose another --out, or continue it with --resume")
+    before, old = _begun(out)
+    if before != source:
+        raise ValueError(f"{out} has codes of {before}, not of {source}: choose another --out")
+    for name, value in old.sizes().items():
+        if settings.sizes()[name] != value:
+            raise ValueError(f"--{name.replace('_', '-')} cannot change in the middle of training, from {value}")
+    return True
+
+
+def _description(images: DataSet, settings: TokenizerSettings) -> str:
+    height, width, _ = picture_of(images).shape
+    count = sum(map(len, images.splits().values()))
+    return (
+        f"{count:,} images of {height} × {width} pixels as {settings.grid} × {settings.grid} codes out of "
+        f"{settings.codes}; {settings.steps} steps of {settings.batch_size} images"
+    )
+
+
+def _log(path: Path, report: Report, *, first: bool) -> None:
+    """Add a report to the metrics; the first one takes the place of what a resumed run makes again."""
+    if first:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+        with written_whole(path) as part:
+            part.write_text("".join(lines[: report.index]), encoding="utf-8")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(to_json(report.record()) + "\n")
+
+
+def _say(line: str) -> None:
+    notes.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,122 @@
+"""The recipe that is asked for: by name, by the data, out of a run, or out of a Python file of the user's."""
+
+import difflib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from dmb.app.loading import kind_of
+from dmb.app.recipes import settings
+from dmb.app.recipes.base import Recipe
+
+Maker = Callable[[], Recipe]
+
+RECIPES: dict[str, Maker] = {}
+"""All recipes by name."""
+
+MLP_SIZE = 1 << 15
+"""The most positions × states for which an MLP, whose first and last layer have a weight for each, is the choice."""
+
+
+def register(maker: Maker) -> Maker:
+    """Make a recipe known by its function's name; also a decorator.
+
+    >>> from dataclasses import replace
+    >>> @register
+    ... def digits_for_long() -> Recipe:
+    ...     base = settings.digits()
+    ...     return replace(base, name="digits_for_long", training=replace(base.training, cycles=8))
+    >>> recipe("digits_for_long").training.cycles
+    8
+    >>> del RECIPES["digits_for_long"]
+    """
+    RECIPES[maker.__name__] = maker
+    return maker
+
+
+for _maker in (settings.digits, settings.text, settings.table, settings.array, settings.sequences, settings.images,
+               settings.codes, settings.text8, settings.text8_paper, settings.codes_paper):  # fmt: skip
+    register(_maker)
+
+
+def recipe(which: str) -> Recipe:
+    """A recipe by its name; that of a run folder, or of a JSON file; or one of your own, `FILE.py:FUNCTION`."""
+    if which in RECIPES:
+        return RECIPES[which]()
+    if ".py:" in which:
+        return _from_python(which)
+    path = Path(which)
+    file = path / "run.json" if path.is_dir() else path
+    if file.is_file() and file.suffix == ".json":
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            config = config.get("recipe", config)  # of a run, or alone
+            own = config["name"] if ".py:" in config["name"] else None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{file} does not hold a recipe: {error}") from error
+        if own is not None:
+            raise ValueError(f"{which} is of a recipe of your own: give --recipe {own} instead")
+        return Recipe.from_json(config)
+    close = difflib.get_close_matches(which, RECIPES, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(RECIPES)}; or give FILE.py:FUNCTION"
+    raise ValueError(f"no recipe called {which!r}: {hint}")
+
+
+def recipe_for(source: str) -> Recipe:
+    """The recipe for these data, as what they are decides.
+
+    >>> recipe_for("digits").name, recipe_for("pydocs").name
+    ('digits', 'text')
+    """
+    if source in ("digits", "text8"):
+        return RECIPES[source]()
+    kind = kind_of(source)
+    if kind == "array" and _is_large(Path(source)):
+        kind = "sequences"
+    return RECIPES[kind]()
+
+
+def _is_large(path: Path) -> bool:
+    """Whether a file of arrays is too large for an MLP; one that cannot be read is found out when it is."""
+    if path.suffix.lower() != ".npy":
+        return False
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        return int(values[:1000].max()) * values[0].size > MLP_SIZE
+    except (OSError, ValueError, EOFError, IndexError, TypeError):
+        return False
+
+
+def _from_python(which: str) -> Recipe:
+    file, _, name = which.rpartition(":")
+    maker = getattr(_module(Path(file)), name, None)
+    if not callable(maker):
+        raise ValueError(f"{file} has no function called {name!r}")
+    made = maker()
+    if not isinstance(made, Recipe):
+        raise ValueError(f"{which} must return a dmb.app.recipes.Recipe, got {type(made).__name__}")
+    return replace(made, name=f"{Path(file).resolve()}:{name}")
+
+
+def _module(path: Path) -> ModuleType:
+    """The user's file, run once: its classes are then known, and models made of them can be loaded."""
+    path = path.resolve()
+    name = f"dmb_recipe_{path.stem}"
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise ValueError(f"no Python file called {str(path)!r}")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a file of the user's may raise
+        del sys.modules[name]
+        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,119 @@
+"""What the forward process destroys when, and what was learned of it, if it was learned and has moved."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dmb.app.reports import figures
+from dmb.app.reports.contents import Block, Contents
+from dmb.app.reports.drawing import to_svg
+from dmb.data.codecs import Images
+from dmb.processes import BridgeProcess, ForwardProcess
+
+TIMES, MOST_LINES, MOST_NAMES = np.linspace(0, 1, 41), 200, 8
+ALIKE, MOVED = 0.01, 0.05
+"""Chances that differ by less are alike; what has changed by a smaller factor in training has not moved."""
+
+
+def learned(contents: Contents) -> list[Block]:
+    """Figures, of which those that would say nothing are left out."""
+    blocks = (_survival(contents), _speeds(contents), _over_training(contents))
+    return [block for block in blocks if block is not None]
+
+
+@torch.no_grad()
+def survival_by_state(
+    process: ForwardProcess, times: Float[np.ndarray, " t"], *, pooled: bool = True, most: int = MOST_LINES
+) -> tuple[Int[np.ndarray, " k"], Float[np.ndarray, "k t"]]:
+    """The most frequent states among those that are ever left, and their survival.
+
+    `exp(-S_x(u(t)))` is the chance that a token in state `x` is still unchanged. It is computed one time after the
+    other: states may be many.
+
+    Args:
+        process: any.
+        times: at which to look.
+        pooled: one line per state, averaged over the positions that have it; otherwise one per state of each position,
+            state `x` of position `i` being `i n + x`.
+        most: how many states at most.
+    """
+
+    def table(values: Tensor) -> Tensor:
+        return values.cpu() if pooled else values.cpu().expand(process.num_positions, -1).reshape(1, -1)
+
+    has, clocks = table(process.data_states), [process.clock(t, 1).sigma_bar for t in (1.0, *times.tolist())]
+    left = (has & (table(process.exits(clocks[0]).intensity[0]) > 0)).any(0)  # be it hardly ever
+    order = torch.where(left, table(process.p_0).mean(0), -1.0).argsort(descending=True, stable=True)[:most]
+    order, rows = order[left[order]], []
+    for sigma_bar in clocks[1:]:
+        chance = torch.exp(-table(process.exits(sigma_bar).intensity[0])[:, order])
+        own = has[:, order].expand(max(len(has), len(chance)), -1)
+        rows.append((own * chance).sum(0) / own.sum(0))
+    return order.numpy(), torch.stack(rows, dim=1).numpy()
+
+
+def _survival(contents: Contents) -> Block | None:
+    process, columns = contents.process, contents.columns
+    states, chance = survival_by_state(process, TIMES, pooled=columns is None)
+    if not len(states) or np.ptp(chance, axis=0).max() < ALIKE:
+        return None
+    order = np.argsort(chance.sum(1), kind="stable")  # from the first to be destroyed to the last
+    some = order[np.unique(np.linspace(0, len(order) - 1, MOST_NAMES).round().astype(int))].tolist()
+    names = {}
+    for line in some:
+        position, state = divmod(int(states[line]), process.num_states)
+        label = contents.symbols.label(state, position)
+        names[line] = label if columns is None else f"{columns[position][:18]} = {label}"
+    note = "The chance that a token is still unchanged, one line per state: the lower, the earlier it is destroyed."
+    note += " Time t is the expected share of masked tokens." if contents.bridge.ordered is not None else ""
+    note += f" Only the {MOST_LINES} most frequent states are shown." if len(states) == MOST_LINES else ""
+    drawn = to_svg(figures.survival(TIMES, chance, names), "survival")
+    return Block(kind="figure", title="What is destroyed when", body=drawn, note=note)
+
+
+def _speeds(contents: Contents) -> Block | None:
+    ordered, d = contents.bridge.ordered, contents.bridge.num_positions
+    rows = [np.array(r.log_speeds) for r in contents.records if len(r.log_speeds) == d]
+    one_order = ordered is not None and ordered.order is not None  # whatever the speeds are
+    if one_order or len(rows) < 2 or not np.abs(rows[-1] - rows[0]).max() > MOVED:
+        return None
+    done = "masked" if contents.bridge.process.names == 1 else "destroyed"
+    note = f"The logarithm of each speed: the larger, the earlier a position is {done}, and the later it is written."
+    first, last, title = rows[0], rows[-1], "Learned speeds of positions"
+    if contents.columns is None:
+        grid = contents.view.grid if isinstance(contents.view, Images) else (1, d)
+        return Block(kind="figure", title=title, body=to_svg(figures.speeds(first, last, grid), "speeds"), note=note)
+    cells = [[contents.columns[i], f"{first[i]:.2f}", f"{last[i]:.2f}"] for i in np.argsort(last, kind="stable")]
+    return Block(kind="table", title=title, body=(["column", "log speed at first", "at last"], cells), note=note)
+
+
+def _over_training(contents: Contents) -> Block | None:
+    """Rates or exponents of the clocks that moved most."""
+    process = contents.bridge.process
+    now = process.learned()
+    if now is None or process.log_speeds is not None:  # one clock per position, whose rate is nothing but a speed
+        return None
+    records = [r for r in contents.records if len(r.alpha) == now.shape[1]]
+    first, last = (np.array(r.alpha) for r in (records[0], records[-1])) if records else (np.zeros(0), np.zeros(0))
+    runs = (first > 0) & (last > 0)
+    change = np.abs(np.log(np.where(runs, last, 1.0)) - np.log(np.where(runs, first, 1.0)))
+    most = [int(k) for k in np.argsort(-change, kind="stable")[:MOST_NAMES] if change[k] > MOVED]
+    if not most:
+        return None
+    step = np.array([r.step for r in records], dtype=float)
+    lines = [figures.Line(_clock(contents, k), step, np.array([r.alpha[k] for r in records])) for k in most]
+    note = f"Averaged over positions; {int((change > MOVED).sum()):,} of {len(change):,} changed by more than 5 %."
+    what = "rates" if isinstance(process, BridgeProcess) else "exponents"
+    note += "" if what == "rates" else " The larger an exponent, the later its state is masked."
+    drawn = to_svg(figures.over_steps(lines, f"mean {what[:-1]}"), "learned")
+    return Block(kind="figure", title=f"Learned {what} that moved most", body=drawn, note=note)
+
+
+def _clock(contents: Contents, k: int) -> str:
+    """The state that a clock leads into or an exponent belongs to, where that is the same at all positions."""
+    process = contents.bridge.process
+    into = process.hierarchy.clock_into if isinstance(process, BridgeProcess) else None
+    if contents.columns is not None or (into is not None and not (into == into[:1]).all()):
+        return f"{'state' if into is None else 'clock'} {k + 1}"
+    return contents.symbols.label(k if into is None else int((into[0] == k + 1).nonzero()[0]))

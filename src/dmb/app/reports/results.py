@@ -1,0 +1,128 @@
+"""The parts of a report that are numbers: headline, results and settings, curves."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmb.app.display import duration
+from dmb.app.records import Record
+from dmb.app.reports.contents import Block, Contents
+from dmb.app.reports.drawing import BLUE, GREY, to_svg
+from dmb.app.reports.examples import address
+from dmb.app.reports.figures import Line, over_steps
+from dmb.app.runs import Run
+from dmb.data.codecs import Images
+
+
+def title(run: Run) -> str:
+    """The recipe, and the data if they are not the recipe's namesake: a file without its folders."""
+    name, source = run.recipe.name, _source(run)
+    return name if source in ("", name) else f"{name}: {source}"
+
+
+def headline(contents: Contents) -> tuple[str, str]:
+    """The bound of the model in the folder, on test data if possible, else on validation data; and what it is."""
+    best = contents.best
+    found: list[tuple[str, Any]] = [(split, contents.bounds.get(split)) for split in ("test", "validation")]
+    for split, result in [*found, ("validation", best)]:
+        if best is not None and result is not None and result.step == best.step and math.isfinite(result.bits):
+            bound, unigram, saved = _row(contents, split, result.bits, result.stderr)
+            return bound, f"bits per token on {split} data; marginals alone need {unigram}: {saved} saved"
+    return "", "No bound has been computed yet."
+
+
+def results(contents: Contents) -> list[Block]:
+    """Every bound with its error; data, model, training, image quality; the tokenizer; settings."""
+    best, rows = contents.best, []
+    for split, result in sorted(contents.bounds.items()):
+        old = "" if best is None or result.step == best.step else f", model of step {result.step:,} (outdated)"
+        seen = f"{result.sequences:,} of {result.of_sequences:,}"
+        rows.append([split + old, *_row(contents, split, result.bits, result.stderr), seen])
+    if best is not None:
+        name = f"validation, in training (step {best.step:,})"
+        rows.append([name, *_row(contents, "validation", best.bits, best.stderr), ""])
+    note = "± is one standard error. “Marginals alone”: each token on its own, by the marginals of the training data."
+    note += "" if "test" in contents.bounds else " Run “dmb evaluate” for the bound on test data."
+    header = ["data", "bound, bits per token", "marginals alone", "saved", "sequences"]
+    blocks = [Block(kind="table", body=(header, rows), note=note)] if rows else []
+    blocks.append(Block(kind="facts", body=_facts(contents)))
+    folder = contents.run.path / "vqvae"
+    if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        about = "Images, and what comes back of them: PSNR {psnr:.2f} dB over {images:,} images; {codes:,} codes, "
+        about = (about + "perplexity {perplexity:.1f}.").format(**found)
+        shown = [("", address((folder / "sheet.png").read_bytes()))]
+        blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
+    settings = [("dmb", contents.run.about["version"]), *_flat(contents.run.recipe.to_json())]
+    return [*blocks, Block(kind="settings", body=settings)]
+
+
+def curves(contents: Contents) -> list[Block]:
+    """The bound on validation data and the training loss, over steps; each only if it has two points."""
+    validation = [r for r in contents.records if r.phase == "validation" and math.isfinite(r.bits)]
+    train = [r for r in contents.records if r.phase == "score" and math.isfinite(r.score_bits)]
+
+    def values(records: list[Record], name: str) -> np.ndarray:
+        return np.array([getattr(record, name) for record in records], dtype=float)
+
+    blocks, step = [], values(validation, "step")
+    if len(validation) > 1:
+        line = Line("bound ± 2 standard errors", step, values(validation, "bits"), values(validation, "stderr"))
+        drawn = over_steps([line], "bits per token", level=contents.run.about["unigram_bits"]["validation"])
+        blocks.append(Block(kind="figure", title="Bound on validation data", body=to_svg(drawn, "bound")))
+    if len(train) > 1:
+        lines = [
+            Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY),
+            Line("validation data", step, values(validation, "score_bits"), colour=BLUE),
+        ]
+        drawn, note = (
+            over_steps(lines, "score part of the bound, bits per token"),
+            "Where they part, the model overfits.",
+        )
+        blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
+    return blocks
+
+
+def _row(contents: Contents, split: str, bits: float, stderr: float) -> list[str]:
+    """The bound with its error, what the marginals alone need, and how much less the bound is."""
+    unigram = contents.run.about["unigram_bits"].get(split, math.nan)
+    error, saved = f" ± {stderr:.4f}" if math.isfinite(stderr) else "", 1 - bits / unigram if unigram else math.nan
+    cells = ((bits, f"{bits:.4f}{error}"), (unigram, f"{unigram:.4f}"), (saved, f"{100 * saved:.1f} %"))
+    return [text if math.isfinite(value) else "–" for value, text in cells]
+
+
+def _facts(contents: Contents) -> list[tuple[str, str]]:
+    """What was trained on what, for how long; and how good images are, if that was evaluated."""
+    bridge, view, run = contents.bridge, contents.view, contents.run
+    kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.process)
+    if isinstance(view, Images):
+        kind = f"images of {view.pixels.shape[2]} × {view.pixels.shape[1]} pixels"
+    sizes = [f"{type(part).__name__} with {sum(p.numel() for p in part.parameters()):,} parameters" for part in parts]
+    facts = [
+        ("Data", f"{_source(run)}: {kind}, {bridge.num_positions:,} tokens, {run.codec.num_states:,} states"),
+        ("Model", ", ".join(sizes)),
+    ]
+    if contents.records:
+        last = contents.records[-1]
+        took = f", {duration(last.seconds)}" if math.isfinite(last.seconds) else ""
+        facts.append(("Training", f"{last.step:,} steps, {last.tokens:,} tokens{took}; begun {run.about['created']}"))
+    for split, found in contents.images.items():
+        fid = f"{found.fid:.2f} of {found.images:,} samples to {split} images ({found.sampler}, {found.steps} steps)"
+        fid += f"; training images {found.real:.2f}, after the codec {found.floor:.2f}"
+        score = "" if math.isnan(found.inception_score) else f"; Inception Score {found.inception_score:.2f}"
+        facts.append(("FID", fid + score))
+    return facts
+
+
+def _source(run: Run) -> str:
+    return Path(str(dict(_flat(run.recipe.to_json())).get("data.source", ""))).name
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their dotted names."""
+    for name, value in values.items():
+        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]

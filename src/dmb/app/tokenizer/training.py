@@ -1,0 +1,244 @@
+"""Training a VQ-VAE: images to codes and back, before a bridge learns the codes."""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+from dmb.app.tokenizer.autoencoder import VQVAE
+from dmb.app.tokenizer.metrics import perplexity, psnr
+from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
+from dmb.data import DataSet
+from dmb.seeding import seeded
+from dmb.training.checkpoint import Checkpoint
+from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
+from dmb.training.loop import Evaluation, Loop, Progress, Step
+from dmb.training.reporting import Fact, Report
+
+_PARTS = 4  # of `Losses`: the total and what it is made of
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerReport(Report):
+    """What happened since the report before.
+
+    Of the losses see `VQVAE.loss`: they are means over the training batches since the report before (phase `train`), or
+    of validation images (phase `validation`).
+    """
+
+    images: int
+    """Images learned from so far."""
+    reconstruction: float
+    loss: float | None = None
+    detail: float | None = None
+    commitment: float | None = None
+    images_per_second: float | None = None
+    gradient_norm: float | None = None
+    learning_rate: float | None = None
+    psnr: float | None = None
+    """Decibels, of validation images."""
+    perplexity: float | None = None
+    """Codes in use, of validation images."""
+
+    def facts(self) -> list[Fact]:
+        if self.psnr is None:
+            return [Fact("loss", f"{self.loss:.4f}"), Fact("speed", f"{self.images_per_second:,.0f}", "images/s")]
+        return [Fact("PSNR", f"{self.psnr:.2f}", "dB", main=True), Fact("codes in use", f"{self.perplexity:.0f}")]
+
+
+def train_tokenizer(
+    vqvae: VQVAE,
+    data: DataSet,
+    settings: TokenizerSettings | None = None,
+    *,
+    fabric: Engine | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[TokenizerReport]:
+    """Train `vqvae` on images, yielding reports; the caller owns progress and logging.
+
+    From the first evaluation on, `vqvae` holds the weights that have done best on validation images so far, by their
+    PSNR; training itself works on a copy. Batches are functions of the seed and the step, and so is what the quantiser
+    draws; a run that is interrupted and resumed ends, on a CPU, in the same bits.
+
+    Args:
+        vqvae: what to train.
+        data: images, a token for every value (`Picture`).
+        settings: how to.
+        fabric: the engine, launched. Default: one device of the best kind there is.
+        folder: where to keep checkpoints and the best model. Default: nowhere.
+        resume: go on from the newest checkpoint in `folder`, if there is one.
+        stop: asked after every step; when it says True a checkpoint is saved and training ends.
+    """
+    settings, fabric = settings or TokenizerSettings(), fabric or engine()
+    _refuse_unfit(vqvae, data, settings, fabric)
+    return Loop(VQLearner(vqvae, data, settings, fabric), fabric, folder, resume, stop).run()
+
+
+def _refuse_unfit(vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabric: Engine) -> None:
+    """A ValueError if this VQ-VAE cannot be trained on these data with these settings."""
+    shape, wanted = picture_of(data).shape, [vqvae.size, vqvae.size, vqvae.channels]
+    if shape != wanted:
+        sizes = [" × ".join(map(str, size)) for size in (wanted, shape)]
+        raise ValueError(f"images must be {sizes[0]}, which the VQ-VAE is for, got {sizes[1]}")
+    world, images = fabric.world_size, min(len(data.validation), settings.evaluate_images)
+    if settings.batch_size % world:
+        raise ValueError(f"batch_size must be a multiple of the processes, {world}, got {settings.batch_size}")
+    if images < world:
+        raise ValueError(f"validation data must have an image for each of {world} processes, got {images}")
+    if type(fabric.strategy).__name__ == "ModelParallelStrategy":
+        raise ValueError("strategy must be ddp for a VQ-VAE, which is too small to be shared out, got fsdp")
+
+
+@dataclass
+class _Progress(Progress):
+    seen: list[float] = field(default_factory=lambda: [0.0] * _PARTS)
+    """Sums of the loss and its parts over the steps since the last report."""
+    seen_steps: int = 0
+
+
+class VQLearner:
+    """A VQ-VAE in training, as the loop of all training wants it: a copy that learns, and an optimiser.
+
+    Args:
+        vqvae: where to start; it stays as it is until `keep`.
+        data: images.
+        settings: how to train.
+        fabric: the engine that places, wraps and synchronises the copy.
+    """
+
+    def __init__(self, vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabric: Engine):
+        self.vqvae, self.data, self.settings, self.fabric = vqvae, data, settings, fabric
+        self.codec, self.progress = picture_of(data), _Progress()
+        self.model = copy.deepcopy(vqvae).train()
+        self.wrapped = fabric.setup_module(self.model)
+        self._optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.0
+        )
+        wrapped_optimiser = fabric.setup_optimizers(self._optimiser)
+        assert not isinstance(wrapped_optimiser, tuple)
+        self.optimiser = wrapped_optimiser
+
+    def steps(self) -> Iterator[Step]:
+        settings, progress, fabric = self.settings, self.progress, self.fabric
+        since = (progress.step, time.perf_counter())
+        while progress.step < settings.steps:
+            batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
+            gradient_norm = self.step(self._images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank]))
+            report = None
+            if progress.step % settings.log_every == 0:
+                report = self._report(gradient_norm, *since)
+                since = (progress.step, time.perf_counter())
+            evaluate = progress.step % settings.evaluate_every == 0 or progress.step == settings.steps
+            yield Step(report, evaluate)
+            if evaluate:
+                since = (progress.step, time.perf_counter())
+
+    def step(self, images: UInt8[Tensor, "b h w c"]) -> float:
+        """Learn from this process's share of a batch; the norm of the gradient."""
+        settings, progress, fabric = self.settings, self.progress, self.fabric
+        rate = settings.learning_rate * min(1.0, (progress.step + 1) / max(1, settings.warmup))
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate * math.cos(math.pi / 2 * progress.schedule(settings.steps))
+        generator = seeded(settings.seed, "codes", progress.step)
+        losses = self.wrapped(images, detail=settings.detail, commitment=settings.commitment, generator=generator)
+        parts = averaged(fabric, torch.stack([part.detach() for part in losses[:_PARTS]])).tolist()
+        if not all(map(math.isfinite, parts)):
+            raise self._not_finite("loss")
+        fabric.backward(losses.total)
+        norm = fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=math.inf, error_if_nonfinite=False)
+        assert norm is not None
+        if not norm.isfinite() and not skips_bad_steps(fabric):
+            raise self._not_finite("gradient")
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        progress.seen = [total + part for total, part in zip(progress.seen, parts, strict=True)]
+        progress.seen_steps += 1
+        progress.step += 1
+        return norm.item()
+
+    def evaluate(self) -> Evaluation:
+        """What comes back of validation images, each process taking its share of them."""
+        fabric, model = self.fabric, self.model
+        rows = self.data.validation.spread(self.settings.evaluate_images)
+        rows = rows[: len(rows) // fabric.world_size * fabric.world_size]
+        images = torch.from_numpy(np.concatenate([*self.codec.shown(self.data.validation, rows)]))
+        tokens = model.encode(images.chunk(fabric.world_size)[fabric.global_rank])
+        ratio = psnr(images, self._gathered(model.decode(tokens)))
+        report = TokenizerReport(
+            phase="validation",
+            images=self.progress.step * self.settings.batch_size,
+            reconstruction=16 * 10 ** (-ratio / 10),  # see `dmb.app.tokenizer.losses.reconstruction`
+            psnr=ratio,
+            perplexity=perplexity(self._gathered(tokens), model.codes),
+        )
+        return Evaluation(-ratio, report)
+
+    def keep(self, folder: Path | None) -> None:
+        self.vqvae.load_tensors(self.model.tensors())
+        if folder is not None and self.fabric.is_global_zero:
+            self.vqvae.write(folder)
+
+    def fetch(self, folder: Path) -> None:
+        self.vqvae.load_tensors(VQVAE.from_pretrained(folder).tensors())
+
+    def checkpoint(self) -> Checkpoint:
+        tensors = {f"vqvae.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            for slot, value in self._optimiser.state.get(parameter, {}).items():
+                tensors[f"optimiser.{name}.{slot}"] = value
+        return Checkpoint(tensors, asdict(self.progress))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        try:
+            self.model.load_state_dict(checkpoint.under("vqvae"))
+            for name, parameter in self.model.named_parameters():
+                # scalars stay where optimisers keep them
+                self._optimiser.state[parameter] = {
+                    slot: value.to(parameter.device) if value.ndim else value
+                    for slot, value in checkpoint.under(f"optimiser.{name}").items()
+                }
+            self.progress = _Progress(**checkpoint.state)
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise ValueError(f"the checkpoint does not fit this model: {error}") from error
+
+    def _report(self, gradient_norm: float, step: int, then: float) -> TokenizerReport:
+        """What was seen since that step, at that time."""
+        progress, batch_size = self.progress, self.settings.batch_size
+        loss, reconstruction, detail, commitment = (total / progress.seen_steps for total in progress.seen)
+        progress.seen, progress.seen_steps = [0.0] * _PARTS, 0
+        return TokenizerReport(
+            phase="train",
+            images=progress.step * batch_size,
+            loss=loss,
+            reconstruction=reconstruction,
+            detail=detail,
+            commitment=commitment,
+            images_per_second=(progress.step - step) * batch_size / (time.perf_counter() - then),
+            gradient_norm=gradient_norm,
+            learning_rate=self._optimiser.param_groups[0]["lr"],
+        )
+
+    def _images(self, tokens: Int[Tensor, "b d"]) -> UInt8[Tensor, "b h w c"]:
+        return torch.from_numpy(self.codec.images(tokens))
+
+    def _gathered(self, values: Tensor) -> Tensor:
+        """The values of all processes, one after the other; as many on each."""
+        every = self.fabric.all_gather(values) if self.fabric.world_size > 1 else values[None]
+        assert isinstance(every, Tensor)
+        return every.flatten(0, 1).cpu()
+
+    def _not_finite(self, what: str) -> FloatingPointError:
+        broken = [name for name, value in self.model.named_parameters() if not value.detach().isfinite().all()]
+        cause = f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
+        return FloatingPointError(
+            f"the {what} is not finite at step {self.progress.step}: {cause}; try a lower learning_rate"
+        )

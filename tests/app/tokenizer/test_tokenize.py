@@ -1,0 +1,167 @@
+"""`dmb tokenize`, as a user calls it."""
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dmb.app.cli import tokenize as command
+from dmb.app.loading import load
+from dmb.app.tokenizer import VQVAE, Codes
+from dmb.app.tokenizer.codes import write_codes
+from dmb.training.checkpoint import Checkpoints
+from stopping import StopAfter, same
+
+SMALL = ["--grid", "4", "--codes", "8", "--width", "8", "--blocks", "0", "--code-width", "2", "--batch-size", "4",
+         "--log-every", "2", "--evaluate-every", "4", "--steps", "6", "--accelerator", "cpu"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def photos(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for index in range(40):
+        shade = np.linspace(0, 255 * np.random.default_rng(index).random(), 8)
+        path = tmp_path / "photos" / str(index % 2) / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.add.outer(shade, shade / 2).astype(np.uint8)).save(path)
+
+
+def tokenize(*arguments, out="codes"):
+    return command.main(["photos", "--out", out, *map(str, arguments)])
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
+    assert tokenize(*SMALL) == 0
+    folder = tmp_path / "codes"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"settings.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoints", "sheet.png",
+                     "tokenizer.json", "train.npy", "validation.npy", "test.npy", "train_labels.npy",
+                     "validation_labels.npy", "test_labels.npy"}  # fmt: skip
+    shown, about = capsys.readouterr(), json.loads((folder / "tokenizer.json").read_text())
+    used = f"{about['perplexity']:.1f} codes in use of 8"
+    assert shown.out == f"PSNR {about['psnr']:.2f} dB of 4 test images; {used}\n"
+    assert "making codes: 40 images of 8 × 8 pixels as 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
+    assert [(r["phase"], r["step"]) for r in records(folder)] == [
+        ("train", 2), ("train", 4), ("validation", 4), ("train", 6), ("validation", 6)
+    ]  # fmt: skip
+    data, images, vqvae = load(folder), load("photos"), VQVAE.from_pretrained(folder)
+    assert isinstance(data.codec, Codes)
+    for part, split in images.splits().items():
+        tokens = vqvae.encode(torch.from_numpy(images.codec.images(split[:])))
+        assert torch.equal(data.splits()[part][:], tokens)
+        assert torch.equal(data.splits()[part].labels(slice(None)), split.labels(slice(None)))
+
+
+def test_it_goes_on_with_the_settings_it_had_unless_others_are_given(tmp_path, capsys):
+    assert tokenize(*SMALL) == 0
+    assert tokenize("--resume", "--steps", 10, "--accelerator", "cpu") == 0
+    settings = json.loads((tmp_path / "codes" / "tokenizer.json").read_text())["settings"]
+    assert (settings["steps"], settings["codes"], settings["batch_size"]) == (10, 8, 4)
+    assert [r["step"] for r in records(tmp_path / "codes") if r["phase"] == "validation"] == [4, 6, 8, 10]
+    assert tokenize("--resume", "--accelerator", "cpu") == 0  # there is nothing left to do but the codes
+
+
+def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
+    assert tokenize(*SMALL, out="straight") == 0
+    for stop in (1, 4, 5):
+        folder = tmp_path / f"broken{stop}"
+        with monkeypatch.context() as patch:
+            caught = Caught(stop)
+            patch.setattr(command, "Signals", lambda caught=caught: caught)
+            assert tokenize(*SMALL, out=folder.name) == 128 + signal.SIGINT
+        hint = f"go on with: dmb tokenize {tmp_path / 'photos'} --out {folder.name} --resume"
+        assert hint in capsys.readouterr().err.replace("\n", " ")
+        with pytest.raises(ValueError, match=f"broken{stop} has no tokenizer.json, so its codes are not finished"):
+            load(folder)
+        assert tokenize("--resume", "--accelerator", "cpu", out=folder.name) == 0
+        last = [Checkpoints(path / "checkpoints").newest() for path in (tmp_path / "straight", folder)]
+        assert same(last[0].tensors, last[1].tensors)
+        for name in ("train.npy", "validation.npy", "test.npy", "sheet.png", "model.safetensors", "tokenizer.json"):
+            assert (folder / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+        untimed = [
+            [{k: v for k, v in record.items() if "second" not in k} for record in records(path)]
+            for path in (tmp_path / "straight", folder)
+        ]
+        assert untimed[0] == untimed[1]
+
+
+class Caught(StopAfter):
+    """A signal that comes after so many steps."""
+
+    heeded = 0
+
+    def __call__(self):
+        stop = super().__call__()
+        self.heeded = int(signal.SIGINT) if stop else 0
+        return stop
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_a_kill_while_codes_are_written_leaves_a_folder_that_can_be_finished(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "write_codes", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tokenize(*SMALL)
+    with pytest.raises(ValueError, match="not finished"):
+        load(tmp_path / "codes")
+    assert tokenize("--resume", "--accelerator", "cpu") == 0
+    assert load(tmp_path / "codes").num_positions == 16
+    assert write_codes is command.write_codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--grid", "3"], "size / grid must be a power of 2, at least 2, got 8 / 3"),
+        (["--steps", "0"], "steps must be finite and at least 1, got 0"),
+        (["--minutes", "-1"], "minutes must be finite and positive, got -1"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line_before_anything_is_written(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        tokenize(*SMALL, *arguments)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "codes").exists()
+
+
+def test_a_folder_that_is_something_else_is_refused(tmp_path):
+    assert tokenize(*SMALL) == 0
+    with pytest.raises(ValueError, match="codes exists already: choose another --out, or continue it with --resume"):
+        tokenize(*SMALL)
+    with pytest.raises(ValueError, match="--codes cannot change in the middle of training, from 8"):
+        tokenize("--resume", "--codes", 16)
+    with pytest.raises(ValueError, match="photos exists already, and is no folder of codes"):
+        tokenize(*SMALL, out="photos")
+    shutil.copytree("photos", "others")
+    with pytest.raises(ValueError, match=r"codes has codes of .*photos, not of .*others: choose another --out"):
+        command.main(["others", "--out", "codes", "--resume"])
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="file is a file, not a folder"):
+        tokenize(*SMALL, out="file")
+    with pytest.raises(ValueError, match="a VQ-VAE is trained on images: cifar10, or a folder of them; got digits"):
+        command.main(["digits", "--out", "new"])
+
+
+def test_every_setting_is_a_flag_that_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    shown = capsys.readouterr().out
+    for flag in ("--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
+        assert flag in shown
+    assert "codes there are to choose from" in " ".join(shown.split())
