@@ -165,6 +165,14 @@ def test_a_folder_that_cannot_be_read_and_a_link_to_nothing_are_named(tmp_path, 
         images(folder)
 
 
+def test_names_that_are_not_utf8_do_no_harm(tmp_path):
+    for name in (b"caf\xe9", b"th\xe9"):
+        save(tmp_path / "zoo" / os.fsdecode(name), COLOUR[:5], os.fsdecode(b"{}\xe9.png"))
+    data = images(tmp_path / "zoo")
+    assert data.num_classes == 2
+    "\n".join(data.describe()).encode()
+
+
 def test_what_is_dropped_or_changed_is_said_every_time(tmp_path):
     folder = save(tmp_path / "mixed", COLOUR)
     save(folder, GREY[:3], "grey{}.png")

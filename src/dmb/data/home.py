@@ -19,10 +19,11 @@ _PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what `written_whole` cal
 
 def data_home() -> Path:
     """The folder of downloads and of the cache: `$DMB_DATA`, or `~/.cache/dmb`; created on demand."""
+    given = os.environ.get("DMB_DATA") or "~/.cache/dmb"
     try:
-        home = Path(os.environ.get("DMB_DATA") or "~/.cache/dmb").expanduser().absolute()
+        home = Path(given).expanduser().absolute()
     except RuntimeError as error:
-        raise ValueError("the data folder is in the home directory, and there is none: set $DMB_DATA") from error
+        raise ValueError(f"the data folder {given} is in a home directory that is not there: set $DMB_DATA") from error
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
