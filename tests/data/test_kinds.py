@@ -56,6 +56,7 @@ def test_a_table_without_a_tables_name_trains_on_its_columns(tmp_path):
     data = load(tmp_path / "iris.data")
     assert data.codec.names == ["column_1", "column_2", "column_3"]
     assert sum(map(len, data.splits().values())) == 60
+    assert "to read text, name it .txt" in " ".join(data.describe())
     again = load(data.source, length=3, codec=data.codec)
     assert again.digest() == data.digest()
 
@@ -65,7 +66,7 @@ def test_such_a_file_is_text_to_whoever_says_so(tmp_path):
     for options in ({"kind": "text"}, {"encoding": "bytes"}, {"codec": Characters("".join(sorted(set(IRIS))))}):
         data = load(tmp_path / "iris.data", length=8, **options)
         assert bytes("".join(data.codec.decode(data.train[:1])), "utf-8") == IRIS[:8].encode()
-        assert "kind='table' reads a table" in " ".join(data.describe())
+        assert "to read a table, name it .csv" in " ".join(data.describe())
     (tmp_path / "iris.txt").write_text(IRIS)
     assert load(tmp_path / "iris.txt", kind="table").num_positions == 3
 

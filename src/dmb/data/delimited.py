@@ -27,6 +27,8 @@ class Layout(NamedTuple):
     def notes(self, suffix: str) -> tuple[str, ...]:
         """What the user should know about a file that ends in `suffix`."""
         notes = [*notes_of(self.encoding)]
+        if suffix not in (".csv", ".tsv", ".txt"):
+            notes.append("read as a table: all lines have the same number of values; to read text, name it .txt")
         if self.delimiter != {".tsv": "\t"}.get(suffix, ","):
             notes.append(f"columns are separated by {DELIMITERS[self.delimiter]}")
         if self.spaced:

@@ -46,7 +46,7 @@ def text(
         train, validation, test = split_stream(tokens, codec.num_states, length)
         notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))
         if looks_delimited(path):
-            notes += ("read as text, though all lines have the same number of values: kind='table' reads a table",)
+            notes += ("read as text, though all lines have the same number of values; to read a table, name it .csv",)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return DataSet(
