@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from dmb.data import array
+from dmb.data import array, load
 from dmb.data.sources import array as module
 
 VALUES = np.random.default_rng(0).integers(5, size=(40, 2, 3))
@@ -93,6 +93,26 @@ def test_values_beyond_the_states_that_were_given_are_named():
         array(wanted, num_states=5)
     with pytest.raises(ValueError, match=r"tokens must lie in \[0, 5\), got -1 at row"):
         array(VALUES - 1, num_states=5)
+
+
+@pytest.mark.parametrize("block", [1 << 24, 7])
+def test_a_stray_value_is_refused_with_its_place_unless_the_limit_is_raised(tmp_path, monkeypatch, block):
+    """It made two million states, and then a traceback for want of memory."""
+    monkeypatch.setattr(module, "_BLOCK", block)
+    stray = VALUES.copy()
+    stray[17, 1, 2] = 2_000_000
+    np.save(tmp_path / "x.npy", stray)
+    message = (
+        r"x.npy must hold integers below 65,536, got 2,000,000 at row 17, position 5: correct it, or raise most_states"
+    )
+    for read in (array, load):
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "x.npy")
+        assert read(tmp_path / "x.npy", most_states=2_000_001).num_states == 2_000_001
+    assert array(stray, num_states=2_000_001).num_states == 2_000_001
+    assert array(np.minimum(stray, 65_535)).num_states == 65_536
+    with pytest.raises(ValueError, match="got -1 at row 17, position 5"):
+        array(np.where(stray == 2_000_000, -1, stray))
 
 
 def test_objects_are_never_unpickled(tmp_path):

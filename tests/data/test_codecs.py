@@ -1,6 +1,8 @@
 import builtins
 import csv
 import json
+from contextlib import nullcontext
+from io import BytesIO
 
 import matplotlib.image
 import numpy as np
@@ -9,8 +11,8 @@ import torch
 from PIL import Image
 
 from dmb.configurable import Configurable
-from dmb.data import Bytes, Characters, Codec, Columns, Grid, Picture, Tokenizer
-from dmb.data.codecs import Images, Lines, Rows
+from dmb.data import Bytes, Characters, Codec, Columns, Grid, Picture, Tokenizer, load
+from dmb.data.codecs import Images, Lines, Rows, grid
 
 
 def words(*vocabulary):
@@ -283,7 +285,15 @@ def test_a_grid_that_cannot_be_is_an_error(shape, states):
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("1,_, 3", [1, -1, 3, -1]), ("", [-1] * 4), (" 0 ,1,2,3", [0, 1, 2, 3]), ("_", [-1] * 4)],
+    [
+        ("1,_, 3", [1, -1, 3, -1]),
+        (" 1 _  3 ", [1, -1, 3, -1]),
+        ("1 , _ ,\t3", [1, -1, 3, -1]),
+        ("1 2\n3 0\n", [1, 2, 3, 0]),
+        ("", [-1] * 4),
+        (" 0 ,1,2,3", [0, 1, 2, 3]),
+        ("_", [-1] * 4),
+    ],
 )
 def test_a_template_of_numbers(text, wanted):
     assert Grid([2, 2], 4).template(text, 4).tolist() == wanted
@@ -436,6 +446,55 @@ def test_pictures_that_cannot_be_written_are_named(tmp_path, shape, name, rows, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("make", [lambda path: path, lambda path: path.mkdir() or path], ids=["new", "there already"])
+@pytest.mark.parametrize("shape", [[2, 3], [2, 3, 1], [1, 2, 3]], ids=str)
+def test_images_go_to_a_folder_one_file_each_and_back(tmp_path, shape, make):
+    tokens = torch.randint(0, 256, (12, 6), generator=torch.Generator().manual_seed(0))
+    codec = Grid(shape, 256) if len(shape) == 2 else Picture(shape)
+    folder = make(tmp_path / "samples")
+    codec.write(folder, tokens)
+    assert sorted(path.name for path in folder.iterdir()) == [f"{number:04}.png" for number in range(1, 13)]
+    for number, row in enumerate(tokens.tolist(), 1):
+        pixels = np.asarray(Image.open(folder / f"{number:04}.png"))
+        if len(shape) == 2:
+            np.testing.assert_allclose(pixels.ravel(), row, atol=1)
+        else:
+            assert pixels.ravel().tolist() == row
+    assert load(folder).num_positions == 6
+    codec.write(folder, tokens[:2].flip(0))  # files of the same names are replaced
+    assert len(list(folder.iterdir())) == 12
+
+
+def test_ten_thousand_images_are_numbered_in_order(tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(grid, "written_whole", lambda path: names.append(path.name) or nullcontext(BytesIO()))
+    Picture([1, 1, 1]).write(tmp_path / "many", torch.zeros(10_000, 1, dtype=torch.long))
+    assert names == sorted(names)
+    assert (names[0], names[-1], len(names)) == ("00001.png", "10000.png", 10_000)
+
+
+@pytest.mark.parametrize(
+    ("codec", "name", "rows", "message"),
+    [
+        (
+            Picture([2, 3, 1]),
+            "x.jpg",
+            1,
+            "path must end in .png or .npy, or be a folder for one .png each, got .*x.jpg",
+        ),
+        (Grid([2, 3], 9), "x.jpg", 1, "path must end in .npy or .png, or be a folder for one .png each, got .*x.jpg"),
+        (Grid([6], 9), "x", 1, "path must end in .npy or .png, got .*x"),
+        (Columns(["a"], [[1, 2]]), "x", 1, "path must end in .csv or .parquet, got .*x"),
+        (Picture([2, 3, 1]), "samples", 0, "at least one row to be written as .png"),
+        (Picture([2, 3, 1]), "missing/samples", 1, "there is no folder .*missing"),
+    ],
+)
+def test_folders_that_cannot_be_filled_are_named(tmp_path, codec, name, rows, message):
+    with pytest.raises(ValueError, match=message):
+        codec.write(tmp_path / name, torch.zeros(rows, 6, dtype=torch.long))
+    assert not list(tmp_path.iterdir())
+
+
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -482,6 +541,27 @@ def test_a_template_of_a_table_names_some_columns(text, wanted):
     assert Columns(["size", "b=c"], [[1, 2], ["x", "y"]]).template(text, 2).tolist() == wanted
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "size = 2, kind = red",
+        " size=2 ,kind=red ",
+        "size =2 , kind= red\n",
+        '"size = 2"  , kind =red',
+        "kind=red,size=2",
+    ],
+)
+def test_spaces_in_a_template_of_a_table_do_not_count(text):
+    assert Columns(["size", "kind"], [[1, 2], ["red", "blue"]]).template(text, 2).tolist() == [1, 0]
+
+
+def test_spaces_of_names_and_values_themselves_do_count():
+    codec = Columns([" size", "size"], [["red", "red ", " red"], ["red", "blue"]])
+    assert codec.template('" size=red ",size=red', 2).tolist() == [1, 0]
+    assert codec.template('" size= red"', 2).tolist() == [2, -1]
+    assert codec.template('size = _, " size= red"', 2).tolist() == [2, -1]
+
+
 def test_the_longest_column_name_that_fits_is_meant():
     assert Columns(["b", "b=c"], [["x", "y"], ["x", "y"]]).template("b=c=y", 2).tolist() == [-1, 1]
 
@@ -489,6 +569,10 @@ def test_the_longest_column_name_that_fits_is_meant():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("size=1, kind=2, size=2", "the template must name a column once, got 'size' twice"),
+        ("size=1, size = _", "the template must name a column once, got 'size' twice"),
+        ("size=1\nkind=2", "the template must be one line, got 2: put commas between columns"),
+        ("size=1\r\n\r\nkind=2\r\n", "the template must be one line, got 3"),
         ("sise=1", "must name columns 'size', 'kind' as column=value, got 'sise=1'"),
         ("size", "as column=value, got 'size'"),
         ("size=3", "column 'size' must be one of '1', '2', got '3'"),

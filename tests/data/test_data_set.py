@@ -176,3 +176,49 @@ def test_a_sequence_longer_than_a_split_is_a_clear_error():
 def test_fewer_than_three_rows_cannot_be_split():
     with pytest.raises(ValueError, match="at least 3 rows, one per split, got 2"):
         array(np.array([[0, 1], [1, 0]]))
+
+
+# -- the digest -------------------------------------------------------------------------------------------------------
+
+
+def test_the_digest_does_not_depend_on_how_tokens_are_stored(tmp_path):
+    values = np.random.default_rng(0).integers(5, size=(40, 2, 3))
+    digests = {array(values.astype(dtype)).digest() for dtype in ("uint8", ">u2", "int64")}
+    np.save(tmp_path / "x.npy", np.asfortranarray(values))
+    assert digests == {array(tmp_path / "x.npy").digest()} == {array(tmp_path / "x.npy").digest()}
+
+
+def test_tokens_that_trade_places_within_a_split_change_the_digest():
+    """Marginals are the same then, and so was what runs were compared by."""
+    tokens = np.random.default_rng(0).integers(5, size=400)
+    data, shuffled = text_data(tokens, 5), text_data([*tokens[:360][::-1], *tokens[360:]], 5)
+    assert data.baselines() == shuffled.baselines()
+    assert data.digest() != shuffled.digest()
+    values = tokens.reshape(100, 4)
+    swapped = values.copy()
+    rows = [row for row in range(100) if (values[row] == array(values).train[:2].numpy()[:, None]).all(-1).any()][:2]
+    swapped[rows] = values[rows[::-1]]
+    assert array(values).baselines() == array(swapped).baselines()
+    assert array(values).digest() != array(swapped).digest()
+
+
+@pytest.mark.parametrize("place", [0, 1, 359, 360, 379, 380, 399])
+def test_every_token_counts_even_one_that_fills_no_sequence(place):
+    tokens = np.random.default_rng(0).integers(5, size=400)
+    changed = tokens.copy()
+    changed[place] = (changed[place] + 1) % 5
+    assert text_data(tokens, 5, length=7).digest() != text_data(changed, 5, length=7).digest()
+
+
+def test_labels_and_the_number_of_states_count_too():
+    tokens, labels = np.arange(60).reshape(20, 3) % 4, np.arange(20) % 2
+
+    def digest(labels, states=4):
+        train, validation, test = split_rows(tokens, states, labels)
+        codec = Grid([3], states)
+        return DataSet(
+            name="toy", source="", codec=codec, train=train, validation=validation, test=test, num_classes=2
+        ).digest()
+
+    assert len({digest(labels), digest(1 - labels), digest(labels, 5)}) == 3
+    assert digest(labels) == digest(labels.astype(np.uint8))

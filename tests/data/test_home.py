@@ -1,11 +1,10 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dmb.data import data_home
-from dmb.data.home import existing, save_tokens
+from dmb.data.home import existing
 
 
 def test_the_data_folder_is_made_where_the_environment_says(home):
@@ -33,15 +32,14 @@ def test_a_data_folder_that_is_not_writable_is_a_clear_error(monkeypatch):
         data_home()
 
 
-@pytest.mark.parametrize(
-    ("num_states", "dtype"), [(2, "uint8"), (256, "uint8"), (257, "uint16"), (65_536, "uint16"), (65_537, "uint32")]
-)
-def test_tokens_are_saved_in_the_smallest_type_that_holds_them(tmp_path, num_states, dtype):
-    chunks = [np.array([0, 1, num_states - 1]), np.array([], dtype=int), np.array([num_states - 1])]
-    save_tokens(tmp_path / "tokens.npy", chunks, num_states)
-    for loaded in (np.load(tmp_path / "tokens.npy"), np.load(tmp_path / "tokens.npy", mmap_mode="r")):
-        assert loaded.dtype == dtype
-        np.testing.assert_array_equal(loaded, np.concatenate(chunks))
+def test_without_a_home_directory_the_message_says_what_to_set(monkeypatch):
+    def nowhere(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("DMB_DATA")
+    monkeypatch.setattr(Path, "expanduser", nowhere)  # a user without an entry and without $HOME
+    with pytest.raises(ValueError, match=r"~/.cache/dmb is in a home directory that is not there: set \$DMB_DATA"):
+        data_home()
 
 
 def test_only_a_file_with_content_is_existing(tmp_path):

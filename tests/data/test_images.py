@@ -1,3 +1,6 @@
+import errno
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +123,74 @@ def test_images_are_decoded_once_and_again_when_they_change(tmp_path, monkeypatc
     assert len(decoded) == 40
 
 
+def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
+    """It vanished, with all its images."""
+    for name in ("ant", "bee"):
+        save(tmp_path / "zoo" / name, COLOUR[:5])
+    save(tmp_path / "elsewhere", COLOUR[5:10])
+    (tmp_path / "zoo" / "cat").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "zoo" / "dog").symlink_to(tmp_path / "zoo" / "ant")  # the same images, another class
+    data = images(tmp_path / "zoo")
+    assert (data.num_classes, sum(map(len, data.splits().values()))) == (4, 20)
+    assert "classes by sub-folder: 'ant', 'bee', 'cat', 'dog'" in data.notes
+    (tmp_path / "zoo" / "cat" / "loop").symlink_to(tmp_path / "zoo")
+    with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that it lies in, got .*zoo: remove"):
+        images(tmp_path / "zoo")
+
+
+def test_a_folder_that_cannot_be_read_and_a_link_to_nothing_are_named(tmp_path, monkeypatch):
+    folder = save(tmp_path / "zoo" / "ant", COLOUR).parent
+    (folder / "bee").mkdir()
+    original = os.listdir
+
+    def locked(path):
+        if str(path).endswith("bee"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # root may read anything
+        return original(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", locked)
+        with pytest.raises(ValueError, match=r"the folder .*zoo/bee cannot be read: Permission denied"):
+            images(folder)
+    (folder / "bee" / "x.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a link to nothing"):
+        images(folder)
+    (folder / "bee" / "x.png").unlink()
+    (folder / "bee" / "x.png").symlink_to("x.png")
+    with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a link to nothing"):
+        images(folder)
+    (folder / "bee" / "x.png").unlink()
+    os.mkfifo(folder / "bee" / "x.png")
+    with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a device"):
+        images(folder)
+
+
+def test_names_that_are_not_utf8_do_no_harm(tmp_path):
+    for name in (b"caf\xe9", b"th\xe9"):
+        save(tmp_path / "zoo" / os.fsdecode(name), COLOUR[:5], os.fsdecode(b"{}\xe9.png"))
+    data = images(tmp_path / "zoo")
+    assert data.num_classes == 2
+    "\n".join(data.describe()).encode()
+
+
+def test_what_is_dropped_or_changed_is_said_every_time(tmp_path):
+    folder = save(tmp_path / "mixed", COLOUR)
+    save(folder, GREY[:3], "grey{}.png")
+    Image.fromarray(COLOUR[0]).convert("RGBA").save(folder / "clear.png")
+    (folder / "notes.txt").write_text("not an image")
+    for _ in range(2):  # the second time from the cache
+        data = images(folder)
+        assert data.notes == (
+            "3 files in grey read as colour",
+            "transparency dropped from 1 file",
+            "1 file with other extensions than .png, .jpg, .jpeg, .bmp, .webp not read",
+        )
+        assert data.describe()[:2] == [
+            "24 images of 60 tokens: 20 train, 2 validation, 2 test",
+            "5 × 4 pixels in colour, 256 levels per channel",
+        ]
+
+
 def cut_short(folder):
     whole = (folder / "05.png").read_bytes()
     (folder / "05.png").write_bytes(whole[: len(whole) // 2])
@@ -164,7 +235,7 @@ def test_images_that_do_not_fit_are_named_and_nothing_is_cached(tmp_path, home, 
     with pytest.raises(ValueError, match=message) as caught:
         load(folder)
     assert "\n" not in str(caught.value)
-    assert spoil is two_images or not list(home.rglob("*.npy"))
+    assert spoil is two_images or not list(home.rglob("images-*"))
 
 
 def test_a_folder_without_images_says_what_would_be_one(tmp_path):

@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -65,9 +67,10 @@ def test_a_path_or_a_dot_mean_a_file_even_if_it_has_the_name_of_a_data_set(files
 
 
 def test_the_length_of_built_in_texts_can_be_chosen(monkeypatch, home):
-    monkeypatch.setattr(text8_module, "SIZE", 4000)
-    (home / "text8").mkdir(parents=True)
-    np.save(home / "text8" / "text8.npy", np.arange(4000, dtype=np.uint8) % 27)
+    content = b"abcd " * 800
+    monkeypatch.setattr(text8_module, "RAW_SHA256", hashlib.sha256(content).hexdigest())
+    home.mkdir()
+    (home / "text8").write_bytes(content)
     assert load("text8", length=32).num_positions == 32
     with pytest.raises(ValueError, match="a sequence of 256 tokens is longer than the validation split, 200 tokens"):
         load("text8")  # its own default

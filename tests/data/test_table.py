@@ -75,6 +75,8 @@ def test_columns_of_many_values_are_told_apart(tmp_path, extra):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("1,2\n1,2\n3\n5,6\n", r"x.csv: line 3 must have 2 values like the first, got 1"),
+        ("a;b\n1;2\n3\n5;6\n", r"x.csv: line 3 must have 2 values like the header, got 1"),
         ("a,b\n1,2\n3\n5,6\n", r"x.csv: line 3 must have 2 values like the header, got 1"),
         ('a,b\n1,"x\ny"\n3,4,5\n', r"line 4 must have 2 values like the header, got 3"),
         ("a,b,a\n1,2,3\n", "column names must be distinct, got 'a' twice"),
@@ -127,6 +129,104 @@ def test_columns_and_values_that_the_codec_lacks_are_named(sample, tmp_path):
     )
     with pytest.raises(ValueError, match=r"y.csv: column 'colour' must be one of 'blue', 'green', got 'red' in row 3"):
         table(path, codec=codec)
+
+
+# -- files that were silently misread ---------------------------------------------------------------------------------
+
+CELLS = [[f"{4 + i % 9 / 10:.1f}", "xyz"[i % 3], f"{i % 30}"] for i in range(60)]
+
+
+def noted(data, words):
+    return any(words in note for note in data.notes) and any(words in line for line in data.describe())
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "words"),
+    [(";", "separated by semicolons"), ("\t", "separated by tabs"), ("|", "separated by bars"), (",", None)],
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_the_delimiter_and_the_header_are_found_and_said(tmp_path, delimiter, words, header):
+    """Another delimiter glued the columns together, and a file without a header lost its first row."""
+    names = ["length", "kind", "count"]
+    rows = [names, *CELLS] if header else CELLS
+    (tmp_path / "x.csv").write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    data = table(tmp_path / "x.csv")
+    assert data.codec.names == (names if header else ["column_1", "column_2", "column_3"])
+    assert all_rows(data) == Counter(map(tuple, CELLS))
+    assert noted(data, "looks like data, not like a header") is not header
+    assert words is None or noted(data, words)
+    assert noted(data, "numbers in 'count'" if header else "numbers in 'column_3'")
+
+
+def test_tabs_are_what_a_tsv_file_has(tmp_path):
+    (tmp_path / "x.tsv").write_text("a\tb\n" + "1\tp, q\n2\tr, s\n" * 5)
+    data = table(tmp_path / "x.tsv")
+    assert data.codec.values == [["1", "2"], ["p, q", "r, s"]]
+    assert data.notes == ()
+
+
+def test_commas_before_decimals_do_not_separate(tmp_path):
+    (tmp_path / "x.csv").write_text("".join(f"{i},{i % 7};{i % 5},5\n" for i in range(30)))
+    data = table(tmp_path / "x.csv")
+    assert all_rows(data) == Counter((f"{i},{i % 7}", f"{i % 5},5") for i in range(30))
+    assert noted(data, "numbers in 'column_1'")
+
+
+def test_spaces_after_commas_are_no_part_of_values(tmp_path):
+    rows = [["39", "State-gov", "<=50K"], ["50", "Private", ">50K"], ["38", "Private", "<=50K"]]
+    (tmp_path / "x.csv").write_text("".join(", ".join(row) + "\n" for row in rows))
+    data = table(tmp_path / "x.csv")
+    assert all_rows(data) == Counter(map(tuple, rows))
+    assert noted(data, "spaces after commas were removed")
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "header"),
+    [
+        ("size,kind", ["1,x", "2,y"], True),  # a word above numbers
+        ("7,kind", ["1,x", "2,y"], False),  # a number above numbers
+        ("x,y", ["x,y", "y,x", "x,x"], False),  # values that occur again
+        ("p,q", ["x,y", "y,x", "x,x"], True),
+        ("x,q", ["x,y", "y,x", "x,x"], True),  # no more than half of them
+        ("a,b", [",", "1,"], True),
+        ("2001,2002,country", ["1,2,AT", "3,4,DE"], False),  # years: it is said
+    ],
+)
+def test_a_header_is_told_from_data_by_rules(tmp_path, first, others, header):
+    (tmp_path / "x.csv").write_text("\n".join([first, *others * 3]))
+    data = table(tmp_path / "x.csv")
+    assert (data.codec.names == first.split(",")) is header
+    assert sum(map(len, data.splits().values())) == 3 * len(others) + (not header)
+    assert noted(data, "looks like data") is not header
+
+
+def test_samples_of_a_table_without_a_header_are_read_back_under_their_names(tmp_path):
+    (tmp_path / "x.csv").write_text("x,y\ny,x\nx,x\n" * 5)
+    data = table(tmp_path / "x.csv")
+    data.codec.write(tmp_path / "y.csv", data.train[:])
+    again = table(tmp_path / "y.csv", codec=data.codec)
+    assert sum(map(len, again.splits().values())) == len(data.train)
+    odd = Columns(["x", "y"], [["x", "y"], ["x", "y"]])  # names that look like values
+    odd.write(tmp_path / "z.csv", torch.zeros(9, 2, dtype=torch.long))
+    assert sum(map(len, table(tmp_path / "z.csv", codec=odd).splits().values())) == 9
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_the_encoding_is_told_by_the_byte_order_mark(tmp_path, encoding):
+    (tmp_path / "x.csv").write_text("ä,b\n" + "1,é\n2,y\n" * 5, encoding=encoding)
+    data = table(tmp_path / "x.csv")
+    assert (data.codec.names, data.codec.values) == (["ä", "b"], [["1", "2"], ["y", "é"]])
+    assert noted(data, "byte order mark" if encoding == "utf-8-sig" else f"decoded from {encoding.upper()}")
+
+
+def test_skipped_lines_missing_values_and_numbers_are_counted(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n" + "".join(f"{i / 7:.3f},{'x' if i % 4 else ''}\n\n" for i in range(40)))
+    data = table(tmp_path / "x.csv")
+    assert noted(data, "40 empty lines skipped")
+    assert noted(data, "missing values are a value of their own: 10 in 'b'")
+    assert noted(data, "numbers in 'a' are read as categories without an order, up to 40 in a column")
+    assert data.describe()[0] == "40 rows of 2 columns: 32 train, 4 validation, 4 test"
+    assert data.describe()[2] == "column 'b': 2 values: '', 'x'"
 
 
 # -- Parquet ----------------------------------------------------------------------------------------------------------

@@ -165,10 +165,88 @@ def test_a_file_is_never_in_memory_whole(tmp_path, monkeypatch):
     assert 0 < largest <= 1 << 22
 
 
+@pytest.mark.parametrize("chunk", [1 << 22, 7])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_tells_the_encoding_and_is_no_symbol(tmp_path, encoding, chunk, monkeypatch):
+    """The mark was a symbol, and UTF-16 full of zeros."""
+    monkeypatch.setattr(reading, "_CHUNK", chunk)
+    (tmp_path / "x.txt").write_bytes(PROSE.encode(encoding))
+    data = text(tmp_path / "x.txt", length=1)
+    assert all_of(data) == PROSE
+    assert data.codec.alphabet == "".join(sorted(set(PROSE)))
+    said = "a byte order mark at the beginning was removed" if "sig" in encoding else f"decoded from {encoding.upper()}"
+    assert data.notes == (said,)
+    assert text(tmp_path / "x.txt", length=1, encoding="bytes").notes == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_mark_is_refused_with_the_cure(tmp_path, encoding):
+    (tmp_path / "x.txt").write_bytes(PROSE.encode(encoding))
+    with pytest.raises(
+        ValueError, match=r"x.txt: every other byte is zero, as in UTF-16 .*: save it as UTF-8, or give"
+    ):
+        text(tmp_path / "x.txt")
+    (tmp_path / "x.txt").write_bytes(PROSE.encode("utf-16")[:-1])
+    with pytest.raises(ValueError, match=r"x.txt: not UTF-16 at byte [\d,]+: give encoding='bytes'"):
+        text(tmp_path / "x.txt")
+
+
+def test_what_was_understood_is_said(prose):
+    assert text(prose, length=32).describe() == [
+        "75 sequences of 32 tokens: 69 train, 3 validation, 3 test",
+        f"{len(set(PROSE))} symbols: {''.join(sorted(set(PROSE)))!r}",
+        "too few tokens for a sequence are left at the end of a split, and not evaluated: "
+        "24 train, 28 validation, 28 test",
+    ]
+
+
+def dropping(kind, **options):
+    """A tokenizer that knows `ab` and `c` and has no unknown token."""
+    tokenizers = pytest.importorskip("tokenizers")
+    if kind == "words":
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"ab": 0, "c": 1}, unk_token="[UNK]"))
+    else:
+        tokenizer = tokenizers.Tokenizer(
+            tokenizers.models.BPE({"a": 0, "b": 1, "c": 2, "ab": 3}, [("a", "b")], **options)
+        )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+@pytest.mark.parametrize("piece", [1 << 18, 11])
+def test_a_tokenizer_that_would_drop_text_is_an_error(tmp_path, home, monkeypatch, piece):
+    """What it did not know was not there any more, without a word."""
+    monkeypatch.setattr(tokenizing, "_PIECE", piece)
+    (tmp_path / "x.txt").write_text("ab c " * 10 + "é ab c " + "ab c " * 10, encoding="utf-8")
+    tokenizer = dropping("pieces")
+    tokenizer.save(str(tmp_path / "t.json"))
+    with pytest.raises(
+        ValueError, match=r"x.txt: symbol 'é' at offset 50 is unknown to the tokenizer, and lost: give it"
+    ):
+        text(tmp_path / "x.txt", length=1, encoding=str(tmp_path / "t.json"))
+    assert not list((home / "cache").iterdir())
+    dropping("words").save(str(tmp_path / "t.json"))
+    with pytest.raises(ValueError, match=r"x.txt: the tokenizer cannot read the text \(.+\): give it an unknown token"):
+        text(tmp_path / "x.txt", length=1, encoding=str(tmp_path / "t.json"))
+
+
+def test_spaces_and_what_a_normalizer_removes_may_be_dropped(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = dropping("pieces")
+    tokenizer.normalizer = tokenizers.normalizers.Replace("é", "")
+    tokenizer.save(str(tmp_path / "t.json"))
+    (tmp_path / "x.txt").write_text("ab c\n\t" * 10 + "é", encoding="utf-8")
+    data = text(tmp_path / "x.txt", length=1, encoding=str(tmp_path / "t.json"))
+    assert sum(map(len, data.splits().values())) == 20
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"length": 400}, "prose.txt: a sequence of 400 tokens is longer than the validation split, 124 tokens"),
+        (
+            {"length": 400},
+            "prose.txt: a sequence of 400 tokens is longer than the validation split, 124 tokens: give more text, or a length of at most 124",
+        ),
         ({"length": 0}, "length must be at least 1, got 0"),
         ({"encoding": "utf-7"}, "encoding must be characters, bytes or the path .* got 'utf-7'"),
         ({"codec": Grid([2], 2)}, "codec must be one of text, got Grid"),
@@ -210,7 +288,7 @@ def test_a_text_that_a_tokenizer_makes_nothing_of_is_an_error(tmp_path):
 
 
 def test_a_writer_that_is_killed_leaves_no_cache_behind(prose, home, monkeypatch):
-    def dies(self, path):
+    def dies(self, path, progress=None):
         yield np.array([1, 2])
         raise KeyboardInterrupt
 

@@ -57,11 +57,10 @@ ORIGINAL = urllib.request.urlopen
 def test_a_file_is_encoded_whatever_its_packing(raw, tmp_path, home, name):
     (tmp_path / "download").write_bytes(PACKED[name](raw))  # told by content, not by name
     path = prepare_text8(tmp_path / "download")
-    assert path == home / "text8" / "text8.npy"
     tokens = np.load(path)
     assert tokens.dtype == np.uint8
     assert "".join(ALPHABET[token] for token in tokens).encode() == raw
-    assert left_over(home) == ["text8/text8.npy"]
+    assert left_over(home) == [path.relative_to(home).as_posix()]
 
 
 @pytest.mark.parametrize("folder", ["text8", "."])
@@ -131,7 +130,9 @@ def test_a_damaged_archive_is_a_clear_error(raw, tmp_path, home, pack):
 
 def test_an_archive_of_something_else_is_named(raw, tmp_path):
     (tmp_path / "enwik8.zip").write_bytes(zipped(raw, name="enwik8"))
-    with pytest.raises(ValueError, match="must hold a file called text8, got enwik8"):
+    with pytest.raises(
+        ValueError, match=r"enwik8.zip is damaged or not Text8: it must hold a file called text8, got enwik8"
+    ):
         prepare_text8(tmp_path / "enwik8.zip")
 
 
@@ -148,7 +149,7 @@ def test_a_download_is_checked_encoded_and_reported(raw, tmp_path, home, monkeyp
     size = len(zipped(raw))
     assert reports == [(min(1000 * (i + 1), size), size) for i in range(-(-size // 1000))]
     assert text8(length=10).codec.decode(text8(length=10).train[:1]) == [raw[:10].decode()]
-    assert left_over(home) == ["text8/text8.npy", "text8/text8.zip"]
+    assert left_over(home) == [prepare_text8().relative_to(home).as_posix(), "text8/text8.zip"]
 
 
 def test_what_is_prepared_is_not_downloaded_again(raw, tmp_path):
@@ -191,18 +192,23 @@ def test_without_a_network_the_message_is_one_line_that_offers_a_file(raw, home,
     assert left_over(home) == []
 
 
-def test_a_cache_of_another_size_is_named(raw, home):
-    (home / "text8").mkdir(parents=True)
-    np.save(home / "text8" / "text8.npy", np.zeros(10, dtype=np.uint8))
-    with pytest.raises(ValueError, match=r"text8.npy must hold 4,000 tokens, got shape \[10\]: delete it"):
-        text8()
+def test_a_damaged_copy_is_made_again_or_named(raw, tmp_path, home):
+    (tmp_path / "mine").write_bytes(raw)
+    path = prepare_text8(tmp_path / "mine")
+    damaged = bytearray(path.read_bytes())
+    damaged[2000] = (damaged[2000] + 1) % 27
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="text8 is not here: run `dmb prepare text8`"):
+        text8(length=10)
+    (home / "text8.zip").write_bytes(zipped(raw))
+    assert "".join(text8(length=1).codec.decode(text8(length=1).train[:])) == raw[:3600].decode()
 
 
 def test_a_kill_while_encoding_leaves_no_half_file(raw, tmp_path, home, monkeypatch):
     class Killed(BytesIO):
         def read(self, size=-1, /):
             if self.tell() > 0:
-                assert len(os.listdir(home / "text8")) == 1  # the temporary file
+                assert len(os.listdir(home / "cache")) == 1  # the temporary file
                 raise KeyboardInterrupt
             return super().read(size)
 
@@ -211,4 +217,4 @@ def test_a_kill_while_encoding_leaves_no_half_file(raw, tmp_path, home, monkeypa
     monkeypatch.setattr(module, "_opened", lambda *_: nullcontext(Killed(raw)))
     with pytest.raises(KeyboardInterrupt):
         prepare_text8(tmp_path / "text8")
-    assert os.listdir(home / "text8") == []
+    assert os.listdir(home / "cache") == []

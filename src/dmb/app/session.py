@@ -114,7 +114,8 @@ def _announce(
     console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool
 ) -> None:
     """What was understood, what will be trained, and how long it will take."""
-    for line in data.describe():
+    first, *others = data.describe()
+    for line in (f"{data.name}: {first}", *others):
         _say(console, line)
     weights = sum(parameter.numel() for parameter in model.network.parameters())
     lasts = ""

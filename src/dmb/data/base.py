@@ -83,14 +83,13 @@ class DataSet:
         splits = self.splits()
         total = sum(map(len, splits.values()))
         sizes = ", ".join(f"{len(split):,} {name}" for name, split in splits.items())
-        lines = [f"{total:,} {self.codec.unit} of {self.num_positions:,} tokens: {sizes}", *self.codec.describe()]
+        lines = [f"{total:,} {self.codec.unit.format(self.num_positions)}: {sizes}", *self.codec.describe()]
         if self.num_classes:
             lines.append(f"{self.num_classes:,} classes")
-        ends = [f"{split.left_over:,} {name}" for name, split in splits.items() if isinstance(split, Stream)]
-        if ends:
-            lines.append(
-                f"tokens that do not fill a sequence at the end of a split are not evaluated: {', '.join(ends)}"
-            )
+        ends = {name: split.left_over for name, split in splits.items() if isinstance(split, Stream)}
+        if any(ends.values()):
+            listed = ", ".join(f"{count:,} {name}" for name, count in ends.items() if count)
+            lines.append(f"too few tokens for a sequence are left at the end of a split, and not evaluated: {listed}")
         return lines + list(self.notes)
 
     def digest(self) -> str:

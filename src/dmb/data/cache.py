@@ -45,24 +45,28 @@ def digest_of(path: Path) -> str:
 
 def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
     count, content, chunk = 0, _digest(), None
-    with written_whole(path) as part, part.open("wb") as file:
-        file.seek(_HEADER)
+
+    def write(raw: bytes) -> None:
+        try:
+            while raw:  # a disk that is filling up takes a part
+                raw = raw[file.write(raw) :]
+        except OSError as error:
+            raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+
+    with written_whole(path) as part, part.open("wb", buffering=0) as file:
+        write(bytes(_HEADER))
         for chunk in chunks:
-            raw = np.ascontiguousarray(chunk).data
+            raw = chunk.tobytes()
             content.update(raw)
             count += len(chunk)
-            try:
-                file.write(raw)
-                file.flush()
-            except OSError as error:
-                raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+            write(raw)
         if chunk is None or count == 0:
             raise ValueError("no tokens are left of the data")
         header = _header(chunk.dtype, (count, *chunk.shape[1:]))  # only now is the length known
         content.update(header)
-        file.write(content.digest())
+        write(content.digest())
         file.seek(0)
-        file.write(header)
+        write(header)
 
 
 def _is_whole(path: Path) -> bool:

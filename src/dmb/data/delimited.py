@@ -10,7 +10,7 @@ from dmb.data.unicode import encoding_of, notes_of
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
 """Commas last: numbers may have them as well."""
 
-_SAMPLE = 1 << 16  # bytes that are looked at
+_SAMPLE = 1 << 18  # symbols that are looked at
 _FEWEST_ROWS, _LONGEST_VALUE = 5, 64  # of a file that is taken for a table though its name does not say so
 
 
@@ -27,6 +27,8 @@ class Layout(NamedTuple):
     def notes(self, suffix: str) -> tuple[str, ...]:
         """What the user should know about a file that ends in `suffix`."""
         notes = [*notes_of(self.encoding)]
+        if suffix not in (".csv", ".tsv", ".txt"):
+            notes.append("read as a table: all lines have the same number of values; to read text, name it .txt")
         if self.delimiter != {".tsv": "\t"}.get(suffix, ","):
             notes.append(f"columns are separated by {DELIMITERS[self.delimiter]}")
         if self.spaced:
@@ -68,14 +70,14 @@ def looks_delimited(path: Path) -> bool:
     return False
 
 
-def is_number(value: str) -> bool:
-    """Whether a value of a table reads as a number.
+def is_number(value: str | float) -> bool:
+    """Whether a value of a table reads as a number, with a point or a comma before its decimals.
 
-    >>> is_number("-1.5e3"), is_number(" 7 "), is_number("seven")
+    >>> is_number("-1.5e3"), is_number(" 7,25 "), is_number("seven")
     (True, True, False)
     """
     try:
-        float(value)
+        float(str(value).replace(",", "."))
     except ValueError:
         return False
     return True
@@ -83,11 +85,9 @@ def is_number(value: str) -> bool:
 
 def _sample(path: Path, encoding: str) -> str:
     """The first lines, without one that the sample cuts."""
-    with path.open("rb") as file:
-        raw = file.read(_SAMPLE)
-    text = raw.decode(encoding, "replace")
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[:-1]) if len(raw) == _SAMPLE and len(lines) > 1 else text
+    with path.open(encoding=encoding, errors="replace", newline="") as file:
+        text = file.read(_SAMPLE)
+    return text.rpartition("\n")[0] or text if len(text) == _SAMPLE else text
 
 
 def _rows(sample: str, delimiter: str) -> list[list[str]]:

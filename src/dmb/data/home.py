@@ -19,10 +19,11 @@ _PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what `written_whole` cal
 
 def data_home() -> Path:
     """The folder of downloads and of the cache: `$DMB_DATA`, or `~/.cache/dmb`; created on demand."""
+    given = os.environ.get("DMB_DATA") or "~/.cache/dmb"
     try:
-        home = Path(os.environ.get("DMB_DATA") or "~/.cache/dmb").expanduser().absolute()
+        home = Path(given).expanduser().absolute()
     except RuntimeError as error:
-        raise ValueError("the data folder is in the home directory, and there is none: set $DMB_DATA") from error
+        raise ValueError(f"the data folder {given} is in a home directory that is not there: set $DMB_DATA") from error
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -46,12 +47,13 @@ def existing(path: Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one line: some libraries say nothing, and some write a page.
+    """What went wrong, in one short line: some libraries say nothing, and some quote half the file.
 
     >>> reason(EOFError()), reason(OSError("No data left\\nin file"))
     ('EOFError', 'No data left')
     """
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if len(line) <= 200 else line[:200] + "…"
 
 
 @contextmanager

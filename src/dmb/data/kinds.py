@@ -24,6 +24,8 @@ BY_EXTENSION: dict[str, Kind] = {
     ".csv": "table",
     ".tsv": "table",
     ".parquet": "table",
+    ".txt": "text",
+    ".md": "text",
 }
 
 
@@ -40,7 +42,7 @@ def kind_of(source: str | Path) -> Kind:
     path = Path(source)
     if not str(source):
         raise ValueError("source must be the name of a data set or a path, got nothing")
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists, False of a name that is too long
         raise ValueError(f"no data set or file called {_shown(source)!r}: {_suggestion(source)}")
     if _shown(source) != str(source):  # run folders keep it as UTF-8
         raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")

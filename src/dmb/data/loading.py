@@ -1,6 +1,7 @@
 """Any data set by its name or file."""
 
 from pathlib import Path
+from typing import get_args
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Text
@@ -48,48 +49,50 @@ def load(
     >>> load("digits").name
     'digits'
     """
-    found = kind_of(source)
-    if kind is None:
-        in_doubt = not is_name(source) and Path(source).suffix.lower() not in BY_EXTENSION and found == "table"
-        kind = "text" if in_doubt and (encoding != "characters" or isinstance(codec, Text)) else found
-    elif kind != found and (is_name(source) or Path(source).is_dir()):
-        raise ValueError(f"kind must be {found} for {source}, got {kind}")
-    if kind != "text" or is_name(source):
+    kind, named = _kind(source, kind, encoding, codec), is_name(source)
+    if kind != "text" or named:
         refuse_encoding(source, encoding)
     if kind != "images":
         refuse_levels(source, levels)
-    if most_states is not None and (kind != "array" or is_name(source)):
+    if most_states is not None and (kind != "array" or named):
         raise ValueError(f"most_states is read for array files only, got {most_states} for {source}")
-    data = _loaded(source, kind, length, encoding, levels, most_states or MOST_STATES, codec, progress)
+    sized = {} if length is None else {"length": length}
+    if kind == "images":
+        data = _images(source, levels, codec, progress)
+    elif named:
+        data = digits() if source == "digits" else BUILT_IN[str(source)](**sized)
+    elif kind == "array":
+        limit = MOST_STATES if most_states is None else most_states
+        data = array(source, None if codec is None else codec.num_states, most_states=limit)
+    elif kind == "table":
+        data = table(source, codec if isinstance(codec, Columns) else None, progress=progress)
+    else:
+        data = text(source, encoding=encoding, codec=codec, progress=progress, **sized)
     refuse_unlike(data, length, codec)
     return data
 
 
-def _loaded(
-    source: str | Path,
-    kind: Kind,
-    length: int | None,
-    encoding: str,
-    levels: int | None,
-    most_states: int,
-    codec: Codec | None,
-    progress: Progress | None,
-) -> DataSet:
-    sized = {} if length is None else {"length": length}
-    if kind == "images":
-        model = codec if isinstance(codec, Picture) else None
-        if levels is None:
-            levels = 256 if model is None else model.levels
-        if is_name(source):
-            return cifar10(levels)
-        return images(source, levels, colour=model is not None and model.shape[2] == 3, progress=progress)
+def _kind(source: str | Path, kind: Kind | None, encoding: str, codec: Codec | None) -> Kind:
+    found = kind_of(source)
+    if kind not in (None, *get_args(Kind)):
+        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    if is_name(source) or Path(source).is_dir():
+        if kind not in (None, found):
+            raise ValueError(f"kind must be {found} for {source}, got {kind}")
+        return found
+    sniffed = Path(source).suffix.lower() not in BY_EXTENSION
+    if kind is None and sniffed and (encoding != "characters" or isinstance(codec, Text)):
+        return "text"
+    return kind or found
+
+
+def _images(source: str | Path, levels: int | None, codec: Codec | None, progress: Progress | None) -> DataSet:
+    model = codec if isinstance(codec, Picture) else None
+    if levels is None:
+        levels = 256 if model is None else model.levels
     if is_name(source):
-        return digits() if source == "digits" else BUILT_IN[str(source)](**sized)
-    if kind == "array":
-        return array(source, None if codec is None else codec.num_states, most_states=most_states)
-    if kind == "table":
-        return table(source, codec if isinstance(codec, Columns) else None, progress=progress)
-    return text(source, encoding=encoding, codec=codec, progress=progress, **sized)
+        return cifar10(levels)
+    return images(source, levels, colour=model is not None and model.shape[2] == 3, progress=progress)
 
 
 def refuse_encoding(source: str | Path, encoding: str) -> None:

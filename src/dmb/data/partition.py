@@ -43,9 +43,10 @@ def split_stream(tokens: np.ndarray, num_states: int, length: int) -> tuple[Spli
     parts = np.split(tokens, [len(tokens) - 2 * part, len(tokens) - part])
     for name, piece in zip(("training", "validation", "test"), parts, strict=True):
         if length > len(piece):
+            shorter = f", or a length of at most {part:,}" if part else ""
             raise ValueError(
                 f"a sequence of {length:,} tokens is longer than the {name} split, {len(piece):,} tokens: "
-                f"give more text, or a length of at most {part:,}"
+                f"give more text{shorter}"
             )
     train, validation, test = (Stream(piece, num_states, length) for piece in parts)
     return train, validation, test

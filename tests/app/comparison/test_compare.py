@@ -159,12 +159,12 @@ def test_a_terminal_shows_how_far_the_runs_have_come(tmp_path, planned, made_up,
 
 
 def test_a_run_that_was_cut_short_goes_on(tmp_path, planned, made_up, instead):
-    """What it is called with: `--resume`, and no new recipe."""
+    """What it is called with: `resume`, and no recipe."""
     plan = planned("mdlm", seeds=1)
     made_up(plan.jobs()[0], validation=(3.25,), evaluated=0)
     instead(f'echo "$@" >> {tmp_path}/said')
     assert compare(plan, workers=1, console=Console(file=io.StringIO())) == 1
-    assert (tmp_path / "said").read_text() == f"-m dmb train digits --out {plan.jobs()[0].path} --resume\n"
+    assert (tmp_path / "said").read_text() == f"-m dmb resume {plan.jobs()[0].path}\n"
 
 
 def test_nothing_draws_before_there_is_something_to_draw():

@@ -26,8 +26,8 @@ class Codec(Configurable, ABC):
 
     fills_folders: bool = False
     """Whether `write` can also fill a folder with a `.png` for each sequence."""
-    unit: ClassVar[str] = "sequences"
-    """What a user calls the sequences."""
+    unit: ClassVar[str] = "sequences of {:,} tokens"
+    """What a user calls them; filled in with the number of positions."""
     gap: ClassVar[str] = " "
     """What stands between two symbols in a line of them."""
 

@@ -39,7 +39,7 @@ class Columns(Codec):
 
     extension = ".csv"
     formats = (".csv", ".parquet")
-    unit = "rows"
+    unit = "rows of {:,} columns"
 
     def __init__(self, names: list[str], values: list[list[Value]]):
         if not names or len(names) != len(values):
@@ -142,7 +142,7 @@ class Columns(Codec):
         """The column that a field of a template names, and what follows the equals sign."""
         for pattern, bare in ((r"{}=(.*)", False), (r"\s*{}\s*=(.*)", True)):
             # the longest name that fits, because a name may hold an equals sign itself
-            for index, name in sorted(enumerate(self.names), key=lambda item: -len(item[1])):
+            for index, name in sorted(enumerate(self.names), key=lambda item: (-len(item[1].strip()), len(item[1]))):
                 found = re.fullmatch(pattern.format(re.escape(name.strip() if bare else name)), field, re.DOTALL)
                 if found:
                     return index, found[1]

@@ -40,7 +40,7 @@ class ImageCodec(Codec):
     extension = ".png"
     formats = (".png", ".npy")
     fills_folders = True
-    unit = "images"
+    unit = "images of {:,} tokens"
 
     def __init__(self, shape: list[int], *, num_states: int, num_positions: int, across: int):
         if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):

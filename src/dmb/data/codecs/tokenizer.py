@@ -76,12 +76,15 @@ class Tokenizer(Text):
             begins, ends = np.array(spans).T
             np.add.at(edges, begins, 1)
             np.add.at(edges, ends, -1)
+        first: dict[str, int] = {}
         for where in np.flatnonzero(edges.cumsum()[:-1] == 0).tolist():
-            symbol, normalizer = text[where], self._tokenizer.normalizer
+            first.setdefault(text[where], where)
+        normalizer = self._tokenizer.normalizer
+        for symbol, where in first.items():
             kept = symbol if normalizer is None else normalizer.normalize_str(symbol)
             if kept.strip():
                 raise ValueError(
-                    f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer, which drops it: {_CURE}"
+                    f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer, and lost: {_CURE}"
                 )
 
     def config(self) -> dict[str, Any]:

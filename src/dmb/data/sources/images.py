@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,11 +21,6 @@ FORMAT = 2  # of the cache
 _GREY = ("1", "L", "LA", "La")
 _DEEP = ("I", "F")  # what the names of modes with more than 8 bits a channel begin with
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
-
-
-class _Found(NamedTuple):
-    paths: list[Path]
-    others: int  # files that are no images
 
 
 def images(folder: str | Path, levels: int = 256, colour: bool = False, progress: Progress | None = None) -> DataSet:
@@ -48,11 +42,11 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
     """
     folder = Path(folder)
     states_of_values(levels)  # a mistake is better found before the work than after
-    found = _images_in(folder)
-    classes, labels = _classes(folder, found.paths)
-    pixels, notes = _pixels(found.paths, colour, progress)
-    if found.others:
-        notes.append(f"{_files(found.others)} with other extensions than {', '.join(EXTENSIONS)} not read")
+    paths, others = _images_in(folder)
+    classes, labels = _classes(folder, paths)
+    pixels, notes = _pixels(paths, colour, progress)
+    if others:
+        notes.append(f"{_files(others)} with other extensions than {', '.join(EXTENSIONS)} not read")
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
     try:
@@ -71,29 +65,28 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
     )
 
 
-def _images_in(folder: Path) -> _Found:
-    """In the order of their names below `folder`, which is the same on every machine."""
-    files = [path for path in _files_in(folder, ()) if not path.name.startswith(".")]
+def _images_in(folder: Path) -> tuple[list[Path], int]:
+    """In the order of their names below `folder`, which is the same on every machine; and how many other files."""
+    files = list(_files_in(folder, ()))
     paths = [path for path in files if path.suffix.lower() in EXTENSIONS]
     if not paths:
         raise ValueError(f"{folder} must hold images ({', '.join(EXTENSIONS)}), got none")
-    return _Found(sorted(paths, key=lambda path: path.relative_to(folder).parts), len(files) - len(paths))
+    return sorted(paths, key=lambda path: path.relative_to(folder).parts), len(files) - len(paths)
 
 
 def _files_in(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """All files in it and the folders in it, links followed; `above` are the folders that lead here."""
+    """All files in it and the folders in it that are not hidden; `above` are the folders that lead here."""
     real = folder.resolve()
     if real in above:
         raise ValueError(f"{folder} must not link to a folder that it lies in, got {real}: remove the link")
     try:
-        entries = list(os.scandir(folder))
+        names = os.listdir(folder)
     except OSError as error:
         raise ValueError(f"the folder {folder} cannot be read: {error.strerror}") from error
-    for entry in entries:
-        path = folder / entry.name
-        if entry.is_dir() and not entry.name.startswith("."):
+    for path in (folder / name for name in names if not name.startswith(".")):
+        if path.is_dir():
             yield from _files_in(path, (*above, real))
-        elif not entry.is_dir():
+        else:
             yield path
 
 

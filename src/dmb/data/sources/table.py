@@ -16,7 +16,7 @@ from dmb.data.base import DataSet
 from dmb.data.codecs import Columns
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.columns import Value, import_pyarrow
-from dmb.data.delimited import Layout, is_number, layout_of
+from dmb.data.delimited import is_number, layout_of
 from dmb.data.home import Progress, existing, reason
 from dmb.data.partition import split_rows
 
@@ -100,15 +100,12 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
         except csv.Error as error:
             raise ValueError(f"line {reader.line_num}: {error}") from error
         except UnicodeDecodeError as error:
-            raise ValueError(f"not {_encoding(layout)} near line {reader.line_num + 1}: save it as UTF-8") from error
+            encoding = layout.encoding.removesuffix("-sig").upper()
+            raise ValueError(f"not {encoding} near line {reader.line_num + 1}: save it as UTF-8") from error
     notes = list(layout.notes(path.suffix.lower()))
     if empty:
         notes.append(f"{empty:,} empty {'line' if empty == 1 else 'lines'} skipped")
     return Table(names, np.frombuffer(codes, dtype=np.uint16).reshape(-1, len(names)), [list(v) for v in known], notes)
-
-
-def _encoding(layout: Layout) -> str:
-    return layout.encoding.removesuffix("-sig").upper()
 
 
 def _read_parquet(path: Path) -> Table:
@@ -137,22 +134,17 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _notes(content: Table) -> Iterator[str]:
-    numeric = {}
-    for name, values in zip(content.names, content.distinct, strict=True):
+    numeric, missing = {}, {}
+    for column, (name, values) in enumerate(zip(content.names, content.distinct, strict=True)):
         given = [value for value in values if value not in (None, "")]
-        if len(given) > _MANY_NUMBERS and all(
-            is_number(value) if isinstance(value, str) else not isinstance(value, bool) for value in given
-        ):
+        if len(given) > _MANY_NUMBERS and all(is_number(value) for value in given):
             numeric[name] = len(given)
+        if len(given) < len(values):
+            codes = [code for code, value in enumerate(values) if value in (None, "")]
+            missing[name] = int(np.isin(content.codes[:, column], codes).sum())
     if numeric:
         most = max(numeric.values())
         yield f"numbers in {shortened([*numeric])} are read as categories without an order, up to {most:,} in a column"
-    missing = {}
-    for column, (name, values) in enumerate(zip(content.names, content.distinct, strict=True)):
-        codes = [code for code, value in enumerate(values) if value in (None, "")]
-        count = int(np.isin(content.codes[:, column], codes).sum())
-        if count:
-            missing[name] = count
     if missing:
         listed = ", ".join(f"{count:,} in {name!r}" for name, count in [*missing.items()][:8])
         more = f" and more in {len(missing) - 8:,} other columns" if len(missing) > 8 else ""
@@ -175,7 +167,7 @@ def _check(content: Table) -> None:
     for name, values in zip(content.names, content.distinct, strict=True):
         if len(values) > MOST_VALUES:
             raise ValueError(
-                f"column {name!r} has more than {MOST_VALUES:,} distinct values: is that a category? Remove it, or round"
+                f"column {name!r} has more than {MOST_VALUES:,} distinct values: is that a category? Remove or round it"
             )
         if any(isinstance(value, float) and not math.isfinite(value) for value in values):
             raise ValueError(f"column {name!r} must hold finite numbers, got nan or inf: make it null or a string")

@@ -8,6 +8,7 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Bytes, Characters, Codec, Text, Tokenizer
 from dmb.data.codecs.text import alphabet_of
+from dmb.data.delimited import looks_delimited
 from dmb.data.home import Progress, existing
 from dmb.data.partition import split_stream
 from dmb.data.unicode import encoding_of, notes_of
@@ -44,6 +45,8 @@ def text(
         tokens = _tokens(path, codec, progress)
         train, validation, test = split_stream(tokens, codec.num_states, length)
         notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))
+        if looks_delimited(path):
+            notes += ("read as text, though all lines have the same number of values; to read a table, name it .csv",)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return DataSet(

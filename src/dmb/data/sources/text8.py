@@ -86,15 +86,13 @@ def _found() -> Path | None:
 def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
     digest, size = hashlib.sha256(), 0
     try:
-        with _opened(file, name) as raw:
+        with _opened(file) as raw:
             while size <= SIZE and (chunk := raw.read(_CHUNK)):  # a file that is too long is not read to its end
                 digest.update(chunk)
                 size += len(chunk)
                 yield np.frombuffer(chunk.translate(_TO_TOKENS), dtype=np.uint8)
-    except ValueError:
-        raise
     except Exception as error:  # an archive can be broken in any way
-        raise ValueError(f"{name} is damaged: {reason(error)}") from error
+        raise ValueError(f"{name} is damaged or not Text8: {reason(error)}") from error
     if digest.hexdigest() != RAW_SHA256:
         raise ValueError(
             f"{name} is not Text8: it must have {SIZE:,} bytes with SHA-256 {RAW_SHA256[:12]}…, "
@@ -103,7 +101,7 @@ def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
 
 
 @contextmanager
-def _opened(file: BinaryIO, name: str) -> Iterator[_Readable]:
+def _opened(file: BinaryIO) -> Iterator[_Readable]:
     """The bytes of Text8 whether they come plain, zipped or gzipped; told by how the file begins."""
     file.seek(0)
     magic = file.read(4)
@@ -111,7 +109,7 @@ def _opened(file: BinaryIO, name: str) -> Iterator[_Readable]:
     if magic.startswith(b"PK"):
         with zipfile.ZipFile(file) as archive:
             if "text8" not in archive.namelist():
-                raise ValueError(f"{name} must hold a file called text8, got {', '.join(archive.namelist())}")
+                raise ValueError(f"it must hold a file called text8, got {', '.join(archive.namelist())}")
             with archive.open("text8") as member:
                 yield member
     elif magic.startswith(b"\x1f\x8b"):
