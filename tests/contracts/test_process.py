@@ -53,6 +53,12 @@ def shared(array):
     return array
 
 
+def every_state(case):
+    """A row for each state, which is at all positions that have it; 0 is at the others."""
+    legal = torch.tensor(case.legal())
+    return torch.where(legal, torch.arange(legal.shape[1]), 0).T.contiguous()
+
+
 def legal_rows(case, matrices):
     return matrices[case.legal()]
 
@@ -136,14 +142,12 @@ def test_evolve_is_the_row_vector_times_the_dense_matrix(case, t, dtype):
 @every_case
 def test_samples_have_the_distribution_of_the_transition_rows(case, t):
     process, kernels = case.process(torch.float32), dense_kernels(case, t)
-    generator = torch.Generator().manual_seed(0)
-    for state in range(process.num_states):
-        legal = case.legal()[:, state]
-        x_0 = torch.where(torch.tensor(legal), state, 0).expand(20_000, -1)
-        x_t = process.sample(x_0, t, generator=generator)
-        for i in np.flatnonzero(legal):
-            counts = torch.bincount(x_t[:, i], minlength=process.num_states)
-            assert oracles.chi_square_p_value(counts, kernels[i, state]) > 1e-5
+    draws = 20_000
+    x_0 = every_state(case).repeat_interleave(draws, 0)
+    x_t = process.sample(x_0, t, generator=torch.Generator().manual_seed(0)).view(-1, draws, process.num_positions)
+    for i, state in np.argwhere(case.legal()):
+        counts = torch.bincount(x_t[state, :, i], minlength=process.num_states)
+        assert oracles.chi_square_p_value(counts, kernels[i, state]) > 1e-5
 
 
 @every_case
@@ -277,20 +281,20 @@ def test_a_step_back_follows_bayes_rule_at_any_step_size(case, t, s):
     mu[:, process.num_states - process.names :] = 0
     mu = mu / mu.sum(-1, keepdims=True)
     to_s, s_to_t, to_t = dense_kernels(case, s), dense_kernels(case, t, s), dense_kernels(case, t)
+    draws = 20_000
+    x_t = every_state(case)
+    log_posterior = torch.tensor(mu).log() + process.log_likelihood(x_t, t).detach()
+    log_posterior = log_posterior.log_softmax(-1).float().nan_to_num(nan=0.0).repeat_interleave(draws, 0)
     generator = torch.Generator().manual_seed(2)
-    for state in range(process.num_states):
-        x_t = torch.where(torch.tensor(legal[:, state]), state, 0)[None]
-        log_posterior = torch.tensor(mu).log() + process.log_likelihood(x_t, t).detach()
-        log_posterior = log_posterior.log_softmax(-1).float().nan_to_num(nan=0.0)
-        x_t, log_posterior = x_t.expand(20_000, -1), log_posterior.expand(20_000, -1, -1)
-        x_s = process.step_back(log_posterior, x_t, t, s, generator=generator)
-        for i in np.flatnonzero(legal[:, state]):
-            p_t = (mu[i] @ to_t[i])[state]
-            if p_t < 1e-6:
-                continue
-            exact = (mu[i] @ to_s[i]) * s_to_t[i, :, state] / p_t
-            counts = torch.bincount(x_s[:, i], minlength=process.num_states)
-            assert oracles.chi_square_p_value(counts, exact / exact.sum()) > 1e-5
+    x_s = process.step_back(log_posterior, x_t.repeat_interleave(draws, 0), t, s, generator=generator)
+    x_s = x_s.view(-1, draws, process.num_positions)
+    for i, state in np.argwhere(legal):
+        p_t = (mu[i] @ to_t[i])[state]
+        if p_t < 1e-6:
+            continue
+        exact = (mu[i] @ to_s[i]) * s_to_t[i, :, state] / p_t
+        counts = torch.bincount(x_s[state, :, i], minlength=process.num_states)
+        assert oracles.chi_square_p_value(counts, exact / exact.sum()) > 1e-5
 
 
 def integrated_generator(process, u):
