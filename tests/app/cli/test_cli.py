@@ -208,6 +208,8 @@ def test_a_table_comes_back_as_a_table(tmp_path, capsys):
     assert dmb_("sample", run, "-n", 4, "--steps", 4, "--template", "colour=red, yes=no", "--json") == 0
     texts = json.loads(capsys.readouterr().out)["text"]
     assert all("colour=red" in text and "yes=no" in text for text in texts)
+    assert dmb_("sample", run, "--length", 2) == 2
+    assert "--length is for text; samples" in capsys.readouterr().err
 
 
 def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
@@ -221,6 +223,11 @@ def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
     assert text[8:12] == " ist"
     assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 50, "--json") == 0
     assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [50, 50]
+    assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 7, "--json") == 0
+    assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [7, 7]
+    for length in (0, -5):
+        assert dmb_("sample", run, "--length", length) == 2
+        assert f"--length must be at least 1, got {length}" in capsys.readouterr().err
     assert dmb_("evaluate", run, "--split", "validation") == 0
     (tmp_path / "other.txt").write_text("der Fluß ist breit! " * 400, encoding="utf-8")
     assert dmb_("evaluate", run, "--data", "other.txt") == 2

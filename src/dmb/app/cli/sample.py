@@ -43,8 +43,8 @@ def sample(
     Args:
         run: the run folder.
         n: how many.
-        length: symbols per sample of text, if more than the model was trained on: it is then written window by window,
-            each conditioned on the second half of the one before.
+        length: symbols per sample of text. More than the model was trained on are written window by window, each
+            conditioned on the second half of the one before.
         steps: network calls per sample; default: 64. A causal network takes one call per token.
         sampler: default: ancestral (exact at any step size); tweedie for a score head.
         template: what is known; blanks and whatever is missing at the end are filled in.
@@ -63,6 +63,10 @@ def sample(
     bridge = folder.bridge(device(accelerator))
     if n < 1:
         raise ValueError(f"-n must be at least 1, got {n}")
+    if length is not None and not isinstance(folder.codec, Text):
+        raise ValueError(f"--length is for text; samples of {run} have {bridge.num_positions} tokens")
+    if length is not None and length < 1:
+        raise ValueError(f"--length must be at least 1, got {length}")
     if out is not None:
         folder.codec.check_path(out)
         if json_:
@@ -74,8 +78,6 @@ def sample(
         if length is None or length <= bridge.num_positions:
             parts = draw(bridge, n, labels=labels, seed=seed, advance=progress, template=known, **options)
         else:
-            if not isinstance(folder.codec, Text):
-                raise ValueError(f"--length is for text; samples of {run} have {bridge.num_positions} tokens")
             parts = draw_long(bridge, n, length, labels=labels, seed=seed, advance=progress, template=known, **options)
         tokens = torch.cat(list(parts))[:, :length]
     if out is not None:
