@@ -66,7 +66,7 @@ def tokenize(
     devices: int = 1,
 ) -> int:
     """Train a VQ-VAE on images, and write their codes; 0, or 128 plus the number of the signal that stopped it."""
-    if source not in BUILT_IN:
+    if source not in BUILT_IN and Path(source).exists():
         source = str(Path(source).resolve())
     going_on = _going_on(out, resume, source, settings)
     with counting(notes, "reading the images") as progress:

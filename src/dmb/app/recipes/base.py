@@ -299,7 +299,8 @@ class Recipe:
             return Bridge(process, self.network.build(process, data.num_classes), self.head)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
-        """A ValueError if `model` cannot be trained on `data`."""
+        """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""
+        model.refuse_unloadable()
         refuse_unfit(model, data, self.training, fabric)
 
     def train(
