@@ -12,6 +12,7 @@ from rich.console import Console
 
 from dmb.app.display import Display, counting, duration
 from dmb.app.recipes import Recipe
+from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
@@ -35,7 +36,7 @@ def session(
         path: the run folder: a new one, or an old one to continue.
         resume: continue what is there.
         console: where to show progress.
-        own: of a run to continue, the recipe of the user's own that it is of; see `Run.open`.
+        own: the recipe of the user's own that the run is of, if so; see `Run.open`.
         options: of `dmb.training.engine`.
     """
     # mistakes are found before there are several processes to report them
@@ -52,34 +53,37 @@ def session(
     fabric = engine(**options)
     recipe.check(model, data, fabric)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which differs between machines
-    chief = fabric.is_global_zero
+    chief, again = fabric.is_global_zero, ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
     with ExitStack() as stack:
         problem = None
         if chief:
             try:
                 run = Run.open(path, own) if resume else Run.create(path, recipe, data)
                 stack.enter_context(run.locked())
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 problem = str(error)
         problem = fabric.broadcast(problem)  # or the others would wait for one that has left
         if problem is not None:
             raise ValueError(problem)
         signals = stack.enter_context(Signals())
         if chief:
-            _announce(console, path, recipe, data, model, fabric, resume)
+            _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
         reports = recipe.train(model, data, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
             run.change(recipe)
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
+        trained = False
         for report in reports:
+            trained = True
             if chief:
                 run.log(report)
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
     if chief and number:
-        again = ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
         _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
+    elif chief and not trained:
+        _say(console, f"nothing is left to train: {_ended(run)}")
     code = 128 + number if number else 0
     if fabric.world_size > 1:
         exit_now(code)
@@ -110,8 +114,17 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
         raise ValueError(f"{names} cannot change in the middle of a run: start another with dmb train")
 
 
+def _ended(run: Run) -> str:
+    """Why a run is over, and how to train for longer."""
+    settings, evaluated = run.recipe.training, validations(run.metrics())
+    stale = next((number for number, record in enumerate(reversed(evaluated)) if record.improved), len(evaluated))
+    if 0 < settings.patience <= stale:
+        return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0, goes on all the same"
+    return f"all {settings.total_steps:,} steps are done; --cycles {2 * settings.cycles} trains for twice as long"
+
+
 def _announce(
-    console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool
+    console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool, again: str
 ) -> None:
     """What was understood, what will be trained, and how long it will take."""
     first, *others = data.describe()
@@ -124,7 +137,7 @@ def _announce(
         limit = recipe.training.minutes
         lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
     _say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(data)}{lasts}")
-    _say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, dmb resume {path} continues")
+    _say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")
 
 
 def _say(console: Console, line: str) -> None:

@@ -95,6 +95,26 @@ def test_one_command_starts_a_run_or_continues_it(tmp_path, capsys):
     ]
 
 
+def test_a_run_is_not_continued_on_other_data(run, capsys):
+    capsys.readouterr()
+    assert dmb_("train", "pydocs", "--out", run, "--resume") == 2
+    assert "is a run on digits, not on pydocs: choose another --out" in capsys.readouterr().err
+
+
+def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
+    capsys.readouterr()
+    assert dmb_("resume", run, "--accelerator", "cpu") == 0
+    assert "nothing is left to train: all 6 steps are done; --cycles 2 trains" in capsys.readouterr().err
+    impatient = flags(cycles=40, learning_rate=1e-12, ema=0.0, patience=2)
+    assert dmb_("resume", run, "--accelerator", "cpu", *impatient) == 0
+    done = Run.open(run).metrics()
+    assert done[-1].step < 240
+    capsys.readouterr()
+    assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
+    assert "nothing is left to train: 2 evaluations have not improved; --patience" in capsys.readouterr().err
+    assert Run.open(run).metrics() == done
+
+
 def test_a_run_says_how_to_repeat_it_and_the_repetition_is_the_same(run, tmp_path, capsys):
     command = json.loads((run / "run.json").read_text())["command"]
     words = shlex.split(command)
