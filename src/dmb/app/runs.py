@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,10 @@ class Run:
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
-            return cls(path, Recipe.from_json(config["recipe"], like), codec, about)
+            there = Recipe.from_json(config["recipe"], like)
+            if like is not None:  # the folder may name another file, which is not to be run
+                there = replace(there, name=like.name)
+            return cls(path, there, codec, about)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
 

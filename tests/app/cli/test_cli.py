@@ -411,10 +411,62 @@ def test_a_recipe_of_ones_own_with_a_network_of_ones_own(tmp_path, capsys):
     assert Run.open(tmp_path / "run", "mine.py:small").recipe.network.girth == 12
     assert dmb_("evaluate", "run", "--sequences", 4, *own) == 0
     assert dmb_("sample", "run", "-n", 1, "--steps", 2, *own) == 0
+    assert "dmb resume run --recipe mine.py:small continues" in capsys.readouterr().err
     assert dmb_("resume", "run", *own, "--score-steps", 9, "--accelerator", "cpu") == 0
+    again = ["train", "digits", *own, "--out", "run", "--resume", "--accelerator", "cpu"]
+    assert dmb_(*again, "--score-steps", 12) == 0  # as a scheduler starts it again
+    assert Run.open(tmp_path / "run", "mine.py:small").metrics()[-1].step == 12
     capsys.readouterr()
     assert dmb_("evaluate", "run") == 2  # a folder does not run code of its own accord
     assert "give --recipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ("torch.nn.Module", "cannot be saved with its bridge: make it a dmb.Network"),
+        ("dmb.Network", "could not be loaded again: Forgetful cannot be built from {}"),
+    ],
+)
+def test_a_network_that_could_not_be_loaded_again_is_refused_before_there_is_a_folder(
+    tmp_path, capsys, network, message
+):
+    (tmp_path / "mine.py").write_text(f"""
+from dataclasses import dataclass, replace
+import dmb, torch
+from dmb.app import recipes
+
+class Forgetful({network}):
+    def __init__(self, num_states, num_positions):
+        super().__init__()
+        self.num_states, self.num_positions = num_states, num_positions
+        self.table = torch.nn.Embedding(num_states, num_states)
+    def forward(self, x_t, t, label=None, given=None):
+        return self.table(x_t)
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    def build(self, process, num_classes=0):
+        return Forgetful(process.num_states, process.num_positions)
+
+def small():
+    return replace(recipes.recipe("digits"), network=Choice())
+""")
+    assert dmb_("train", "digits", "--recipe", "mine.py:small", "--out", "run", "--accelerator", "cpu") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_two_files_only_the_one_that_the_user_names_is_run(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(OWN)
+    own, tiny = ["--recipe", "mine.py:small"], flags(cycles=1, score_steps=2, matrix_steps=0, evaluate_sequences=8)
+    assert dmb_("train", "digits", *own, "--out", "run", "--accelerator", "cpu", *tiny) == 0
+    (tmp_path / "other.py").write_text("open('run-it-was', 'w')\n" + OWN.replace("TinyNetwork", "Another"))
+    file = tmp_path / "run" / "run.json"
+    file.write_text(file.read_text().replace("mine.py:small", "other.py:small"))
+    assert dmb_("resume", "run", *own, "--score-steps", 3, "--accelerator", "cpu") == 0
+    assert not (tmp_path / "run-it-was").exists()
+    assert f"{tmp_path / 'mine.py'}:small" in json.loads(file.read_text())["command"]
 
 
 def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():

@@ -324,7 +324,8 @@ class Recipe:
         elif getattr(self.network, "network", None) in ("ordered", "causal"):
             matrix = "by whole paths"
         else:
-            matrix = f"in {settings.cycles} cycles, each after {settings.matrix_steps} steps of Matrix-learning"
+            cycles = "1 cycle" if settings.cycles == 1 else f"{settings.cycles} cycles, each"
+            matrix = f"in {cycles} after {settings.matrix_steps} steps of Matrix-learning"
         return f"{settings.total_steps:,} steps of Score-learning {matrix}"
 
     def baseline(self, unigram_bits: float) -> Fact:
