@@ -120,7 +120,9 @@ def _ended(run: Run) -> str:
     stale = next((number for number, record in enumerate(reversed(evaluated)) if record.improved), len(evaluated))
     if 0 < settings.patience <= stale:
         return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0, goes on all the same"
-    return f"all {settings.total_steps:,} steps are done; --cycles {2 * settings.cycles} trains for twice as long"
+    if evaluated and evaluated[-1].cycle + 1 < settings.cycles:
+        return f"the bound has fallen below --tolerance {settings.tolerance}; 0 goes on all the same"
+    return f"all steps are done; --cycles {2 * settings.cycles} trains for twice as long"
 
 
 def _announce(
