@@ -7,11 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 means never to stop early.
-
-    >>> TrainingSettings(cycles=2, score_steps=500).total_steps
-    1000
-    """
+    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 means never to stop early."""
 
     cycles: int = 4
     """How often Matrix-learning and Score-learning take turns."""
@@ -91,7 +87,11 @@ class TrainingSettings:
 
     @property
     def total_steps(self) -> int:
-        """Steps of Score-learning in all cycles, if no tolerance ends them before."""
+        """Steps of Score-learning in all cycles, if no tolerance ends them before.
+
+        >>> TrainingSettings(cycles=2, score_steps=500).total_steps
+        1000
+        """
         return self.cycles * self.score_steps
 
     def __post_init__(self) -> None:

@@ -12,11 +12,7 @@ from dmb.seeding import seed_of
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings:
-    """The sizes of a VQ-VAE, how long to train it, how fast, and on what loss.
-
-    >>> TokenizerSettings(steps=500).batch_size
-    32
-    """
+    """The sizes of a VQ-VAE, how long to train it, how fast, and on what loss."""
 
     grid: int = 8
     """Height and width of the grid of codes that an image becomes."""
