@@ -399,6 +399,7 @@ class TinyNetwork(dmb.MLP):
 @dataclass(frozen=True, kw_only=True)
 class Tiny:
     girth: int = 8
+    ages: tuple[int, ...] = (1, 2)
     def build(self, process, num_classes=0):
         return TinyNetwork.for_process(process, width=self.girth, blocks=1)
 
@@ -411,12 +412,15 @@ def test_a_recipe_of_ones_own_with_a_network_of_ones_own(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(OWN)
     tiny = flags(cycles=1, score_steps=6, matrix_steps=2, evaluate_every=3, batch_size=8, evaluate_sequences=8)
     own = ["--recipe", "mine.py:small"]
-    assert dmb_("train", "digits", *own, "--girth", 12, "--out", "run", "--accelerator", "cpu", *tiny) == 0
-    assert Run.open(tmp_path / "run", "mine.py:small").recipe.network.girth == 12
+    sizes = ["--girth", 12, "--ages", 3, 4, 5]
+    assert dmb_("train", "digits", *own, *sizes, "--out", "run", "--accelerator", "cpu", *tiny) == 0
+    there = Run.open(tmp_path / "run", "mine.py:small")
+    assert (there.recipe.network.girth, there.recipe.network.ages) == (12, (3, 4, 5))
+    assert "--girth 12 --ages 3 4 5 --cycles 1" in json.loads((tmp_path / "run" / "run.json").read_text())["command"]
     assert dmb_("evaluate", "run", "--sequences", 4, *own) == 0
     assert dmb_("sample", "run", "-n", 1, "--steps", 2, *own) == 0
     assert "dmb resume run --recipe mine.py:small continues" in capsys.readouterr().err
-    assert dmb_("resume", "run", *own, "--score-steps", 9, "--accelerator", "cpu") == 0
+    assert dmb_("resume", "run", *own, *sizes, "--score-steps", 9, "--accelerator", "cpu") == 0
     again = ["train", "digits", *own, "--out", "run", "--resume", "--accelerator", "cpu"]
     assert dmb_(*again, "--score-steps", 12) == 0  # as a scheduler starts it again
     assert Run.open(tmp_path / "run", "mine.py:small").metrics()[-1].step == 12

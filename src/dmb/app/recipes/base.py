@@ -174,8 +174,8 @@ class NetworkChoice:
     """The network that reverses it."""
 
     network: Literal["mlp", "transformer", "ordered", "causal"] = "transformer"
-    """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `process=bridge
-    init=gather mask=true floor=0`."""
+    """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `--process bridge --init
+    gather --mask --floor 0`."""
     blocks: int = 4
     """How many blocks the network has."""
     width: int = 96
@@ -287,7 +287,8 @@ class Recipe:
             kinds = {name: type(value) for name, value in like.sections().items()}
         try:
             given = {field.name: config[field.name] for field in fields(cls)}
-            return cls(**given | {name: kind(**config[name]) for name, kind in kinds.items()})
+            made = {name: kind(**_tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
+            return cls(**given | made)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a recipe: {error}") from error
 
@@ -331,3 +332,10 @@ class Recipe:
     def baseline(self, unigram_bits: float) -> Fact:
         """What an evaluation is to be seen beside: what the data's marginals alone need, in bits per token."""
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")
+
+
+def _tupled(config: dict[str, Any], like: Any) -> dict[str, Any]:
+    """The settings of a section; JSON has made lists of what are tuples in `like`."""
+    return {
+        name: tuple(value) if isinstance(getattr(like, name, None), tuple) else value for name, value in config.items()
+    }
