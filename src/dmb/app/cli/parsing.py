@@ -55,7 +55,7 @@ def one_line(box: str) -> str:
 
     >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
     'unrecognized options: --witdh, 7; did you mean --width?'
-    >>> one_line("╭──╮\n│ Error parsing --width: invalid literal for int() with base 10: 'ten' │\n╰──╯")
+    >>> one_line("╭──╮\n│ Error parsing --width: invalid literal for int() with base 10: 'ten' │\n│ ── │\n╰──╯")
     "--width must be a whole number, got 'ten'"
     """
     lines = [line.strip("│ ") for line in box.splitlines()]
