@@ -1,5 +1,6 @@
 """The loop of all training: steps, reports, evaluations and checkpoints, a clock, and a way to stop and go on."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -149,7 +150,7 @@ class Loop:
     def _evaluated(self) -> Report:
         progress = self.learner.progress
         loss, report = self.learner.evaluate()
-        improved = progress.best is None or loss < progress.best
+        improved = progress.best is None or math.isnan(progress.best) or loss < progress.best
         progress.evaluated_step, progress.stale = progress.step, 0 if improved else progress.stale + 1
         if improved:
             progress.best, progress.best_step = loss, progress.step
