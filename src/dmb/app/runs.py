@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -179,9 +180,12 @@ class Run:
 
     def summary(self) -> dict[str, Tensor]:
         """`marginals` of the training data, and `examples` of the validation data."""
-        tensors = load_file(self.path / "data.safetensors")
-        tensors["marginals"] = tensors["marginals"].expand(tensors["examples"].shape[1], -1)
-        return tensors
+        file = self.path / "data.safetensors"
+        try:
+            tensors = load_file(file)
+            return tensors | {"marginals": tensors["marginals"].expand(tensors["examples"].shape[1], -1)}
+        except (SafetensorError, OSError, KeyError) as error:
+            raise ValueError(f"{file} cannot be read: {error}") from error
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
