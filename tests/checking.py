@@ -88,8 +88,9 @@ def checker(function):
     checks = {name: check_of(function, name) for name in function.__annotations__}
 
     def check(args, named, result=MISSING):
-        given = signature.bind(*args, **named).arguments
-        values = [(name, each) for name, value in given.items() for each in several(parameters[name], value)]
+        bound = signature.bind(*args, **named)
+        bound.apply_defaults()
+        values = [(name, each) for name, value in bound.arguments.items() for each in several(parameters[name], value)]
         if result is not MISSING:
             values.append(("return", result))
         with in_one_scope("context"):
@@ -108,7 +109,7 @@ def several(parameter, value):
 
 
 def check_of(function, name):
-    """Beartype's check of one annotation; anything goes where it names what only type checkers know."""
+    """Beartype's check of one annotation; anything goes where it names what is imported for type checkers alone."""
 
     def accept(value): ...
 
@@ -116,6 +117,6 @@ def check_of(function, name):
     accept.__annotations__ = {"value": function.__annotations__[name]}
     try:
         accept.__annotations__ = typing.get_type_hints(accept, function.__globals__, include_extras=True)
-    except (AttributeError, NameError):
+    except NameError:
         return lambda value: None
     return beartype(accept)
