@@ -12,7 +12,7 @@ import typing
 import jaxtyping
 import numpy as np
 import torch
-from beartype import beartype
+from beartype.door import die_if_unbearable
 
 in_one_scope = jaxtyping.jaxtyped  # an axis has one length in all that is checked under `in_one_scope("context")`
 
@@ -85,7 +85,7 @@ def checker(function):
     """A function that checks arguments, and the result if there is one, in one scope of axes."""
     signature = inspect.signature(function)
     parameters = signature.parameters
-    checks = {name: check_of(function, name) for name in function.__annotations__}
+    hints = {name: resolved(hint, function.__globals__) for name, hint in function.__annotations__.items()}
 
     def check(args, named, result=MISSING):
         bound = signature.bind(*args, **named)
@@ -95,8 +95,8 @@ def checker(function):
             values.append(("return", result))
         with in_one_scope("context"):
             for name, value in values:
-                if name in checks:
-                    checks[name](value)
+                if name in hints:
+                    die_if_unbearable(value, hints[name])
 
     return check
 
@@ -108,15 +108,13 @@ def several(parameter, value):
     return value.values() if parameter.kind is parameter.VAR_KEYWORD else [value]
 
 
-def check_of(function, name):
-    """Beartype's check of one annotation; anything goes where it names what is imported for type checkers alone."""
+def resolved(hint, names):
+    """An annotation without strings; anything goes where it names what is imported for type checkers alone."""
 
-    def accept(value): ...
+    def holder(value): ...
 
-    accept.__module__, accept.__qualname__ = function.__module__, f"{function.__qualname__}: {name}"
-    accept.__annotations__ = {"value": function.__annotations__[name]}
+    holder.__annotations__ = {"value": hint}
     try:
-        accept.__annotations__ = typing.get_type_hints(accept, function.__globals__, include_extras=True)
+        return typing.get_type_hints(holder, names, include_extras=True)["value"]
     except NameError:
-        return lambda value: None
-    return beartype(accept)
+        return typing.Any

@@ -73,7 +73,7 @@ def test_what_jaxtyping_catches_is_caught_the_first_time_and_the_second():
 
 def test_a_call_that_looks_like_one_before_is_not_checked_again(monkeypatch):
     checks = []
-    monkeypatch.setattr(checking, "check_of", lambda function, name: checks.append)
+    monkeypatch.setattr(checking, "die_if_unbearable", lambda value, hint: checks.append(hint))
     ours = checking.checked(pick)
     ours(X, INDEX)
     first = len(checks)
