@@ -73,17 +73,16 @@ def session(
             run.change(recipe)
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
-        trained = False
+        report = None
         for report in reports:
-            trained = True
             if chief:
                 run.log(report)
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
     if chief and number:
         _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
-    elif chief and not trained:
-        _say(console, f"nothing is left to train: {_ended(run)}")
+    elif chief and report is None:
+        _say(console, f"nothing left to do: {_ended(run)}")
     code = 128 + number if number else 0
     if fabric.world_size > 1:
         exit_now(code)

@@ -104,16 +104,16 @@ def test_a_run_is_not_continued_on_other_data(run, capsys):
 def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
     capsys.readouterr()
     assert dmb_("resume", run, "--accelerator", "cpu") == 0
-    assert "nothing is left to train: all steps are done; --cycles 2 trains" in capsys.readouterr().err
+    assert "nothing left to do: all steps are done; --cycles 2 trains" in capsys.readouterr().err
     assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 2, "--tolerance", 99) == 0
-    assert "nothing is left to train: the bound has fallen below --tolerance 99.0; 0 goes" in capsys.readouterr().err
+    assert "nothing left to do: the bound has fallen below --tolerance 99.0; 0 goes" in capsys.readouterr().err
     impatient = flags(cycles=40, learning_rate=1e-12, ema=0.0, patience=2, tolerance=0.0)
     assert dmb_("resume", run, "--accelerator", "cpu", *impatient) == 0
     done = Run.open(run).metrics()
     assert done[-1].step < 240
     capsys.readouterr()
     assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
-    assert "nothing is left to train: 2 evaluations have not improved; --patience" in capsys.readouterr().err
+    assert "nothing left to do: 2 evaluations have not improved; --patience" in capsys.readouterr().err
     assert Run.open(run).metrics() == done
 
 
