@@ -15,8 +15,8 @@ report.html         what `dmb report` makes of all this
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics
@@ -37,11 +38,6 @@ from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
 from dmb.training import TrainingReport
 from dmb.version import __version__
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 3
 EXAMPLE_TOKENS = 1 << 16
@@ -150,16 +146,9 @@ class Run:
         with written_whole(self.path / "run.json") as part:
             part.write_text(to_json(config, indent=2) + "\n", encoding="utf-8")
 
-    @contextmanager
-    def locked(self, name: str = ".lock", *, wait: bool = False) -> Iterator[None]:
-        """While the block runs, or this process lives, no other holds this lock; training is `.lock`."""
-        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)) as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    raise ValueError(f"another process is training in {self.path}") from error
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """While the block runs, or this process lives, no other trains in this folder."""
+        return locked(self.path)
 
     def change(self, recipe: Recipe) -> None:
         """Go on with other settings from here."""
@@ -235,13 +224,12 @@ class Run:
         """The evaluation that the model in the folder comes from; None before the first."""
         return best(self.metrics())
 
-    def add_evaluation(self, result: Likelihood | ImageQuality) -> None:
-        """Remember a result, and the step of the model that it belongs to."""
-        newest = self.best()
-        with self.locked(".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
+    def add_evaluation(self, result: Likelihood | ImageQuality, evaluated: Record | None) -> None:
+        """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
+        with locked(self.path, ".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
             results = read_evaluations(self.path)
             place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-            place[result.split] = vars(result) | {"step": None if newest is None else newest.step}
+            place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
             part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
 
 

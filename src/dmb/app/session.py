@@ -1,5 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
+import copy
 import os
 import shlex
 import time
@@ -70,7 +71,8 @@ def session(
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
         reports = recipe.train(model, data, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
-            run.change(recipe)
+            kept = run.recipe.training.minutes if resume else recipe.training.minutes
+            run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
         report = None
@@ -83,6 +85,8 @@ def session(
         _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
     elif chief and report is None:
         _say(console, f"nothing left to do: {_ended(run)}")
+    elif chief:
+        _say(console, _finished(run))
     code = 128 + number if number else 0
     if fabric.world_size > 1:
         exit_now(code)
@@ -91,6 +95,7 @@ def session(
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
     """How long all steps of Score-learning take on this device, as one step tells that is tried and forgotten."""
+    model = copy.deepcopy(model)  # a step leaves traces
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
     label = data.train.labels(rows) if model.num_classes else None
@@ -102,7 +107,6 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
             began = time.perf_counter()
             model.loss(x_0, label=label, generator=generator, **options).mean().backward()
             seconds.append(time.perf_counter() - began)
-    model.zero_grad(set_to_none=True)
     return 1.2 * seconds[-1] * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
 
 
@@ -111,6 +115,15 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
     if changed:
         names = ", ".join(changed)
         raise ValueError(f"{names} cannot change in the middle of a run: start another with dmb train")
+
+
+def _finished(run: Run) -> str:
+    """How well the model of a run did that has come to its end, and what to do with it."""
+    best, path = run.best(), shlex.quote(str(run.path))
+    if best is None:
+        return f"ended before the first evaluation: dmb resume {path} continues"
+    bound = f"{best.bits:.4f} ± {best.stderr:.4f} bits per token on validation data, at step {best.step:,}"
+    return f"best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
 
 
 def _ended(run: Run) -> str:

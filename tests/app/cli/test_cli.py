@@ -81,6 +81,14 @@ def test_a_resumed_run_goes_on_with_its_own_settings(run, capsys):
     assert Run.open(run).recipe.training.batch_size == 8
 
 
+def test_a_time_limit_of_a_resumed_run_is_not_kept_and_the_end_says_what_to_do_next(run, capsys):
+    capsys.readouterr()
+    assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 2, "--minutes", 5) == 0
+    again = Run.open(run)
+    assert (again.recipe.training.cycles, again.recipe.training.minutes) == (2, None)
+    assert f"best model: {again.best().bits:.4f} ± " in capsys.readouterr().err
+
+
 def test_one_command_starts_a_run_or_continues_it(tmp_path, capsys):
     for cycles in (1, 2, 2):
         code = dmb_(
