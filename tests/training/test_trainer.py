@@ -430,7 +430,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(name, value):
 
 
 def test_an_unknown_setting_is_refused_with_those_that_exist(data):
-    with pytest.raises(ValueError, match="no training setting called steps; there are cycles"):
+    with pytest.raises(ValueError, match="no training setting called steps: choose from cycles"):
         dmb.train(make(data), data, steps=3)
 
 

@@ -263,7 +263,7 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --recipe mine.py:deep", "no Python file called"),
         (an_empty_file, "train empty.txt", "empty"),
         (a_short_file, "train short.txt", "longer than"),
-        (no_preparation, "train", "what to train on? Give a file"),
+        (no_preparation, "train", "DATA is missing: give a file"),
         (no_preparation, "train digits --witdh 64", "--witdh, 64; did you mean --width?"),
         (no_preparation, "train digits --cycles three", "--cycles: invalid literal for int() with base 10: 'three'"),
         (no_preparation, "train digits --order up", "invalid choice 'up' for argument '--order'"),

@@ -106,7 +106,7 @@ def test_stopped_it_says_how_to_go_on(tmp_path, capsys, instead, interrupted):
     assert dmb_("compare", "digits", "--out", "out", "--rows", "mdlm", *SMALL, *SET) == 143
     said = capsys.readouterr()
     words = "dmb compare digits --recipe digits --out out --rows mdlm --seeds 1 --steps 10 --sequences 32 --samples 1"
-    assert f"go on with: {words} --blocks 1 --width 16" in said.err
+    assert f"continue with: {words} --blocks 1 --width 16" in said.err
     assert "failed" not in said.err + (tmp_path / "out/table.md").read_text()
 
 

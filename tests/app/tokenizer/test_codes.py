@@ -211,7 +211,7 @@ def test_mistakes_are_named(in_colour, tmp_path):
     ):
         images_of(in_colour, [8, 8, 3])
     (in_colour / "tokenizer.json").unlink()
-    fails("vq has no tokenizer.json, so its codes are not finished: go on with dmb tokenize --resume")
+    fails("vq has no tokenizer.json, so its codes are not finished: continue with dmb tokenize --resume")
     bridge = tmp_path / "bridge"
     (bridge / "samples").mkdir(parents=True)
     Image.fromarray(IMAGES[0]).save(bridge / "samples" / "step_000000001.png")

@@ -77,7 +77,7 @@ def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
             caught = Caught(stop)
             patch.setattr(command, "Signals", lambda caught=caught: caught)
             assert tokenize(*SMALL, out=folder.name) == 128 + signal.SIGINT
-        hint = f"go on with: dmb tokenize {tmp_path / 'photos'} --out {folder.name} --resume"
+        hint = f"continue with: dmb tokenize {tmp_path / 'photos'} --out {folder.name} --resume"
         assert hint in capsys.readouterr().err.replace("\n", " ")
         with pytest.raises(ValueError, match=f"broken{stop} has no tokenizer.json, so its codes are not finished"):
             load(folder)
@@ -144,9 +144,9 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
     assert tokenize(*SMALL) == 0
     with pytest.raises(ValueError, match="codes exists already: choose another --out, or continue it with --resume"):
         tokenize(*SMALL)
-    with pytest.raises(ValueError, match="--codes cannot change in the middle of training, from 8"):
+    with pytest.raises(ValueError, match="--codes cannot change during training: leave it out, or give 8"):
         tokenize("--resume", "--codes", 16)
-    with pytest.raises(ValueError, match="photos exists already, and is no folder of codes"):
+    with pytest.raises(ValueError, match="photos exists already, but is not a folder of codes"):
         tokenize(*SMALL, out="photos")
     shutil.copytree("photos", "others")
     with pytest.raises(ValueError, match=r"codes has codes of .*photos, not of .*others: choose another --out"):
@@ -154,7 +154,7 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file is a file, not a folder"):
         tokenize(*SMALL, out="file")
-    with pytest.raises(ValueError, match="a VQ-VAE is trained on images: cifar10, or a folder of them; got digits"):
+    with pytest.raises(ValueError, match="a VQ-VAE needs images: give cifar10, or a folder of images; got digits"):
         command.main(["digits", "--out", "new"])
 
 

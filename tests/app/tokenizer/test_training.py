@@ -240,7 +240,7 @@ def test_images_that_are_not_square_are_refused():
 
 
 def test_data_that_are_no_images_are_refused():
-    with pytest.raises(ValueError, match="a VQ-VAE is trained on images: cifar10, or a folder of them; got digits"):
+    with pytest.raises(ValueError, match="a VQ-VAE needs images: give cifar10, or a folder of images; got digits"):
         train(make(), dmb.data.digits())
 
 

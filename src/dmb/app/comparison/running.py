@@ -51,7 +51,7 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
         number = run(left, workers=workers, ended=ended, watch=watch)
     found = _write(whole, failures)
     if number:
-        console.out(f"stopped; go on with: {plan.commands[-1]}", highlight=False)
+        console.out(f"stopped; continue with: {plan.commands[-1]}", highlight=False)
         return 128 + number
     print(table(found), end="")
     return 1 if failures else 0

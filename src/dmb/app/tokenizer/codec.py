@@ -17,7 +17,7 @@ from dmb.data.codecs.picture import ImageCodec
 from dmb.files import to_json, written_whole
 
 SUMMARY, SHEET = "tokenizer.json", "sheet.png"
-"""Of a folder of codes: what there is to say of it, and validation images beside what comes back of them."""
+"""Files in a folder of codes: its description, and validation images beside their reconstructions."""
 KEPT = "summary.json"
 """What a bridge's run keeps of the summary: `psnr`, `perplexity`, `codes` and the number of `images`."""
 
