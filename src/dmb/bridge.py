@@ -86,7 +86,7 @@ class Bridge(Pretrained):
             raise ValueError(f"a network that follows orders needs head='mean', got a {type(self.head).__name__}")
         if self.ordered is not None and process.log_speeds is None:
             raise ValueError(
-                "a network that follows orders needs a process with steady clocks, of which the mask's alone runs: "
+                "a network that follows orders needs a process with steady clocks, where only the mask's clock runs: "
                 "BridgeProcess.from_marginals(marginals, mask=True, init='gather', floor=0.0)"
             )
 
@@ -147,7 +147,7 @@ class Bridge(Pretrained):
             )  # fmt: skip
         if orders != 1:
             raise ValueError(
-                f"orders is read by networks that follow them, such as an OrderedTransformer, got {orders}"
+                f"orders must be 1 for a network that does not follow orders (an OrderedTransformer does), got {orders}"
             )
         return losses.score_loss(
             self, x_0, label=label, given=given, learn_rates=learn_rates, times=times, baseline=baseline, rows=rows,
@@ -195,7 +195,9 @@ class Bridge(Pretrained):
     ) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)` at each position; needs the mean head."""
         if not isinstance(self.head, MeanHead):
-            raise ValueError("a posterior over clean tokens needs head='mean'; this model's head gives scores only")
+            raise ValueError(
+                "a posterior over clean tokens needs head='mean'; the head of this model gives only scores"
+            )
         clock, x_t = self.process.enter(t, x_t=x_t)
         label = label if isinstance(t, Clock) else self._label(label, len(x_t))
         return self.head.log_posterior(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
@@ -225,7 +227,7 @@ class Bridge(Pretrained):
         if not isinstance(t, Clock):
             label = self._label(label, len(x_t))
             if (clock.t == 0).any():
-                raise ValueError("the integrand needs t > 0: at 0 it is a limit, and a single time weighs nothing")
+                raise ValueError("t must be above 0 for the integrand, which is only a limit at 0, got 0")
         value = self.head.integrand(self._outputs(x_t, clock, label, given), self.process, x_t, x_0, clock)
         return value if given is None else torch.where(given, 0.0, value)
 

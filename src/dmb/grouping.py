@@ -119,7 +119,7 @@ def from_groups(labels: Sequence[Int[Tensor, " m"]]) -> Tree:
     """
     num_states = len(labels[0])
     if num_states < 2:
-        raise ValueError(f"at least 2 states can be grouped, got {num_states}")
+        raise ValueError(f"grouping needs at least 2 states, got {num_states}")
     parent = list(range(num_states))
     leaves = [{state} for state in range(num_states)]  # the states of the data at or below each node
     free = set(range(num_states))  # nodes that have no parent yet
@@ -128,7 +128,9 @@ def from_groups(labels: Sequence[Int[Tensor, " m"]]) -> Tree:
             members = set((label == group).nonzero().squeeze(-1).tolist())
             inside = [node for node in free if leaves[node] <= members]
             if sum(len(leaves[node]) for node in inside) != len(members):
-                raise ValueError(f"labels must nest: a group of one level lies in one group of the next, got {label}")
+                raise ValueError(
+                    f"labels must nest: each group of one level must lie in one group of the next, got {label}"
+                )
             if len(inside) < 2:
                 continue
             name = len(parent)
@@ -151,7 +153,7 @@ def _agglomerate(
         raise ValueError(f"at most {MOST_STATES:,} states can be clustered, got {num_states:,}")
     wanted = list(clusters)
     if any(size < 2 for size in wanted) or sorted(set(wanted), reverse=True) != wanted:
-        raise ValueError(f"clusters must fall, and be at least 2, got {tuple(clusters)}")
+        raise ValueError(f"clusters must decrease, and be at least 2, got {tuple(clusters)}")
     if wanted and wanted[0] >= num_states:
         raise ValueError(f"clusters must be fewer than the {num_states} states, got {wanted[0]}")
     rows, label, levels = rows.clone(), torch.arange(num_states), []

@@ -219,7 +219,7 @@ def bound(
                 x_t, branch = process.sample(x, clock, generator=generator), torch.ones_like(t)
             value = model.integrand(x_t, x, clock, None if label is None else label[rows]).sum(-1).double()
             if value.isnan().any():
-                raise ValueError("the network gives nan: the bound is not a number")
+                raise ValueError("the network's output is nan, so the bound is nan: check the network")
             if control:
                 features = moves.features(x, x_t, clock)
                 explained = moves.predict(features)

@@ -59,7 +59,7 @@ def turns_for(
         in_order = None if given is None else given[:, network.order]
         if in_order is not None and (in_order[:, 1:] > in_order[:, :-1]).any():
             raise ValueError(
-                f"a {type(network).__name__} knows one order only: what is given must be a beginning of it"
+                f"a {type(network).__name__} follows one order only: given positions must come first in that order"
             )
         return network.order.argsort().expand(count, -1)
     return draw_turns(log_speeds, count, given=given, generator=generator)
@@ -126,9 +126,7 @@ def path_loss(
     if orders < 1:
         raise ValueError(f"orders must be at least 1, got {orders}")
     if learn_rates and orders < 2:
-        raise ValueError(
-            f"speeds are learned by comparing orders of one sequence: orders must be at least 2, got {orders}"
-        )
+        raise ValueError(f"orders must be at least 2 to learn speeds, by comparing orders of a sequence, got {orders}")
     every = None if given is None else given.repeat(orders, 1)
     turn = turns_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
     if rows is not None:
@@ -178,7 +176,7 @@ def path_bound(
             turn = turns_for(model, len(rows), generator=generator)
             cost = path_costs(model, x_0[rows], turn, None if label is None else label[rows])
             if cost.isnan().any():
-                raise ValueError("the network gives nan: the bound is not a number")
+                raise ValueError("the network's output is nan, so the bound is nan: check the network")
             score[rows] += cost.double().sum(-1) / samples
             if progress is not None:
                 progress(len(rows))

@@ -272,7 +272,7 @@ class Canonical(Schedule):
     def _mixture(self, exits: ExitsAt | None) -> tuple[ExitsAt, Float[Tensor, "g n"]]:
         """Weights, summing to 1, of the states that data visit and some clock leaves."""
         if exits is None or self.marginals is None:
-            raise ValueError("canonical time is a property of a process: bind it to marginals, and give its exits")
+            raise ValueError("canonical time belongs to a process: bind it to marginals, and give its exits")
         late = torch.full((1,), 1e3, dtype=torch.float64, device=self.marginals.device)
         leaves = exits(late).intensity[0] > 0
         if self.marginals.shape[1] != leaves.shape[1]:
@@ -282,7 +282,9 @@ class Canonical(Schedule):
             )
         weights = torch.where(leaves, self.marginals, 0.0)
         if numerics.on_host(weights) and weights.sum() == 0:
-            raise ValueError("canonical time needs a state that data visit and a clock leaves; every rate is 0 there")
+            raise ValueError(
+                "canonical time needs a state of the data with a positive rate of leaving it, got only rates of 0"
+            )
         return exits, weights / weights.sum()
 
     def config(self) -> dict[str, Any]:

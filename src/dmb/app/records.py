@@ -194,4 +194,4 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
     try:
         return kind(**known)
     except TypeError as error:
-        raise ValueError(f"{file} lacks something: {error}") from error
+        raise ValueError(f"{file} lacks an entry: {error}") from error

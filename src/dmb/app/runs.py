@@ -114,7 +114,7 @@ class Run:
             raise ValueError(f"{file} does not describe a run: {error}") from error
         if found != FORMAT:
             raise ValueError(
-                f"{path} is a run of format {found}, made by dmb {config.get('version')}, which reads it; "
+                f"{path} is a run of format {found}, made by dmb {config.get('version')}, which can read it; "
                 f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
         try:
@@ -130,7 +130,7 @@ class Run:
     @staticmethod
     def _own_recipe(path: Path, name: str, given: str | None) -> Recipe | None:
         if given is None and ".py:" in name:
-            raise ValueError(f"{path} has parts of your own making: give --recipe {name}, whose code is then run")
+            raise ValueError(f"{path} uses your own recipe: give --recipe {name}, whose code is then run")
         return None if given is None else find_recipe(given)
 
     def _write_config(self) -> None:
@@ -152,7 +152,7 @@ class Run:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError as error:
-                    raise ValueError(f"another process is training in {self.path}") from error
+                    raise ValueError(f"another process is training in {self.path}: wait for it, or stop it") from error
             yield
 
     def change(self, recipe: Recipe) -> None:
@@ -163,14 +163,14 @@ class Run:
     def bridge(self, device: str = "cpu") -> Bridge:
         """The best bridge so far."""
         if not (self.path / WEIGHTS).is_file():
-            raise ValueError(f"{self.path} has no model yet: it is saved at the first evaluation")
+            raise ValueError(f"{self.path} has no model yet: wait for the first evaluation, which saves it")
         return Bridge.from_pretrained(self.path, map_location=device)
 
     def data(self, source: str | None = None, *, progress: Callable[[int, int], None] | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
         data = self.recipe.data.load(source, codec=self.codec, progress=progress)
         if source is None and data.digest() != self.about["digest"]:
-            raise ValueError(f"{self.recipe.data.source} has changed since the run began")
+            raise ValueError(f"{self.recipe.data.source} has changed since the run began: restore it, or train again")
         return data
 
     def summary(self) -> dict[str, Tensor]:

@@ -107,7 +107,7 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
     changed = [name for name in before.differences(now) if name.startswith(MODEL)]
     if changed:
         names = ", ".join(changed)
-        raise ValueError(f"{names} cannot change in the middle of a run: start another with dmb train")
+        raise ValueError(f"{names} cannot change during a run: start another run with dmb train")
 
 
 def _announce(

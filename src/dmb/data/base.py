@@ -44,7 +44,7 @@ class DataSet:
     def __post_init__(self) -> None:
         n = self.codec.num_states
         if n < 2:
-            raise ValueError(f"{self.name} must have at least 2 states to learn from, got {n}: all tokens are equal")
+            raise ValueError(f"{self.name} must have at least 2 states, got {n}: all tokens are equal")
         for part, split in self.splits().items():
             if split.num_states != n:
                 raise ValueError(f"the {part} split must have the codec's {n} states, got {split.num_states}")

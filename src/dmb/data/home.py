@@ -23,7 +23,9 @@ def data_home() -> Path:
     try:
         home = Path(given).expanduser().absolute()
     except RuntimeError as error:
-        raise ValueError(f"the data folder {given} is in a home directory that is not there: set $DMB_DATA") from error
+        raise ValueError(
+            f"the data folder {given} is in a home directory that does not exist: set $DMB_DATA"
+        ) from error
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -40,7 +42,7 @@ def existing(path: Path) -> Path:
     if not path.is_file():
         raise ValueError(f"{path} must be a file, got {'a folder' if path.is_dir() else 'a device'}")
     if not os.access(path, os.R_OK):
-        raise ValueError(f"{path} must be readable, got no permission")
+        raise ValueError(f"{path} must be readable, but permission is denied")
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     return path

@@ -41,7 +41,7 @@ def kind_of(source: str | Path) -> Kind:
         return NAMES[str(source)]
     path = Path(source)
     if not str(source):
-        raise ValueError("source must be the name of a data set or a path, got nothing")
+        raise ValueError("source must be the name of a data set or a path, got an empty string")
     if not os.path.exists(path):  # unlike Path.exists, False of a name that is too long
         raise ValueError(f"no data set or file called {_shown(source)!r}: {_suggestion(source)}")
     if _shown(source) != str(source):  # run folders keep it as UTF-8

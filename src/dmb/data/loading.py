@@ -55,7 +55,7 @@ def load(
     if kind != "images":
         refuse_levels(source, levels)
     if most_states is not None and (kind != "array" or named):
-        raise ValueError(f"most_states is read for array files only, got {most_states} for {source}")
+        raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
     sized = {} if length is None else {"length": length}
     if kind == "images":
         data = _images(source, levels, codec, progress)
@@ -98,20 +98,20 @@ def _images(source: str | Path, levels: int | None, codec: Codec | None, progres
 def refuse_encoding(source: str | Path, encoding: str) -> None:
     """A ValueError if an encoding is chosen for data that are no text."""
     if encoding != "characters":
-        raise ValueError(f"encoding is read for text files only, got {encoding!r} for {source}")
+        raise ValueError(f"encoding applies to text files only, got {encoding!r} for {source}")
 
 
 def refuse_levels(source: str | Path, levels: int | None) -> None:
     """A ValueError if levels are chosen for data that are no images."""
     if levels is not None:
-        raise ValueError(f"levels is read for images only, got {levels} for {source}")
+        raise ValueError(f"levels applies to images only, got {levels} for {source}")
 
 
 def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> None:
     """A ValueError if sequences are not of that length, or tokens do not mean what they mean to that codec."""
     if length is not None and data.num_positions != length:
         raise ValueError(
-            f"length must be {data.num_positions} for {data.name}, got {length}: leave it out, only text has a choice"
+            f"length must be {data.num_positions} for {data.name}, got {length}: leave it out, except for text"
         )
     if codec is not None and codec.meaning() != data.codec.meaning():
         raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")

@@ -23,7 +23,9 @@ class Hierarchy(nn.Module, Configurable, ABC):
     def __init__(self, num_states: int, num_clocks: int, names: int):
         super().__init__()
         if not 0 <= names < num_states:
-            raise ValueError(f"names must leave a state for the data, got {names} of {num_states}")
+            raise ValueError(
+                f"names must be fewer than the states, so that the data have one, got {names} of {num_states}"
+            )
         self.num_states, self.num_clocks, self.names = num_states, num_clocks, names
 
     @property

@@ -150,7 +150,7 @@ def _ways_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]:
     steps = [node]
     while (steps[-1] < num_states).any():
         if len(steps) > num_states:
-            raise ValueError("parent must lead from every node to the root, got a circle")
+            raise ValueError("parent must lead from every node to the root, got a cycle")
         steps.append(up.gather(-1, steps[-1]))
     path = torch.stack(steps[:-1], dim=-1)
     return path, (path < num_states).sum(-1) - 1
@@ -186,4 +186,4 @@ def _levels(parent: Tensor, depth: Tensor) -> tuple[Int[Tensor, " l"], Int[Tenso
 def _check_parent(tree: Tree, _: object) -> None:
     up = tree.path[..., 1]  # beyond the root there is no node
     if (torch.where(up < tree.num_states, up, tree.parent) != tree.parent).any():
-        raise ValueError("parent must be that of the tree it is loaded into")
+        raise ValueError("parent must equal that of the tree it is loaded into")

@@ -43,7 +43,7 @@ class Tabular(Network):
         self.register_buffer("log_mu", mu.flatten()[visited].log())
 
     def config(self) -> dict[str, Any]:
-        raise ValueError("a Tabular network is a table, not a model to save: keep mu, and build it again")
+        raise ValueError("a Tabular network cannot be saved: save mu, and build it again")
 
     def forward(
         self,

@@ -260,7 +260,9 @@ class ForwardProcess(Door, Configurable):
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
         """When each position next jumps in reverse time, and where to; for processes that leave a state only once."""
-        raise ValueError(f"a {type(self).__name__} cannot tell when it jumps next: first_hitting needs a BridgeProcess")
+        raise ValueError(
+            f"a {type(self).__name__} cannot draw the time of the next change: first_hitting needs a BridgeProcess"
+        )
 
     def to_dense(self, t: Time, *, start: Time | None = None) -> Float[Tensor, "d n n"]:
         """The transition matrix of every position at one time `t`; identity rows for states a position lacks."""

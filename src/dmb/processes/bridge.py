@@ -71,7 +71,9 @@ class BridgeProcess(ForwardProcess):
         if isinstance(self.schedule, Canonical) and binds:
             self.schedule.bind(self.stage_mass)
         if (~self.legal & (hierarchy.below(self.legal.double()) > 0)).any():
-            raise ValueError("a state that a position lacks must have nothing below it that the position has")
+            raise ValueError(
+                "an illegal state of a position must not have legal states below it: check legal or state_counts"
+            )
 
     @classmethod
     def from_marginals(cls, marginals: Float[Tensor, "d m"], **options: Any) -> "BridgeProcess":
@@ -96,7 +98,7 @@ class BridgeProcess(ForwardProcess):
     def rank(self) -> Int[Tensor, "h n"]:
         """Token -> rank, on a line."""
         if not isinstance(self.hierarchy, Line):
-            raise ValueError("a tree has no ranks")
+            raise ValueError("rank is for processes on a line: a tree has no ranks")
         return self.hierarchy.rank
 
     @property

@@ -31,7 +31,7 @@ class Door(nn.Module, ABC):
     def __init__(self, num_positions: int, num_states: int, names: int, schedule: Schedule, legal: Bool[Tensor, "g n"]):
         super().__init__()
         if num_positions < 1 or num_states < 2:
-            raise ValueError(f"a process needs ≥ 1 position and ≥ 2 states, got {num_positions} and {num_states}")
+            raise ValueError(f"a process needs at least 1 position and 2 states, got {num_positions} and {num_states}")
         if legal.shape not in ((1, num_states), (num_positions, num_states)):
             raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
         self.num_positions, self.num_states, self.names, self.schedule = num_positions, num_states, names, schedule
@@ -71,7 +71,7 @@ class Door(nn.Module, ABC):
         """Clock time at `t` for each of `batch` rows, counted from `start`; a `Clock` as it is."""
         if isinstance(t, Clock):
             if start is not None:
-                raise ValueError("a Clock says itself where it starts: use its method since, and leave start out")
+                raise ValueError("start must be left out if t is a Clock: use the Clock's method since")
             return t
         clock = self._checked("t", t, batch)
         if start is None:

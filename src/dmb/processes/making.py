@@ -105,11 +105,11 @@ def _refuse_unread(
     order: str | Tensor | None, init: str, mask: bool, target: Tensor | None, tree: Tree | None, schedule: Schedule
 ) -> None:
     if tree is not None and (order is not None or init != "gather" or mask):
-        raise ValueError("a tree brings its own order, rates and names; leave order, init and mask out")
+        raise ValueError("a tree has its own order, rates and names: leave out order, init and mask")
     if init in ("match", "nested") and order is not None:
-        raise ValueError(f"init='{init}' brings its own order; leave order out")
+        raise ValueError(f"init='{init}' chooses its own order: leave out order")
     if target is not None and init != "match":
-        raise ValueError("target is read only by init='match'")
+        raise ValueError("target applies to init='match' only: leave it out")
     if init == "match" and isinstance(schedule, Canonical):
         raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
     if init == "match" and mask:

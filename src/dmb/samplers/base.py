@@ -68,7 +68,7 @@ class Denoiser:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.guidance != 1 and self.label is None:
-            raise ValueError("guidance needs a label")
+            raise ValueError("guidance needs a label: give one, or leave guidance at 1")
 
     @property
     def process(self) -> ForwardProcess:

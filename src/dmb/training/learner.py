@@ -263,7 +263,7 @@ def restore_optimiser(
 def cause_of(named: Iterable[tuple[str, nn.Parameter]]) -> str:
     """Why numbers are not finite, in words."""
     broken = [name for name, parameter in named if not parameter.detach().isfinite().all()]
-    return f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
+    return f"{broken[0]} is no longer finite" if broken else "the network's outputs are too large"
 
 
 def whole(tensor: Any) -> Tensor:

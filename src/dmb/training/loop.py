@@ -110,7 +110,7 @@ class Loop:
             None if self.folder is None else Checkpoints(self.folder / "checkpoints", learner.settings.keep)
         )
         if self.checkpoints is not None and self.checkpoints.steps() and not resume:
-            raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
         newest = self.checkpoints.newest() if self.checkpoints is not None and resume else None
         step = None if newest is None else newest.state["step"]
         if fabric.world_size > 1 and fabric.broadcast(step) != step:

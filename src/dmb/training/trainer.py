@@ -118,7 +118,7 @@ def train(
     [('matrix', 0), ('score', 10), ('score', 20), ('validation', 20)]
     """
     if settings is not None and options:
-        raise ValueError("give settings, or single options, not both")
+        raise ValueError("give settings or single options, not both")
     settings = settings or settings_from(options)
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)

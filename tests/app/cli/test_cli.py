@@ -133,13 +133,13 @@ def test_data_that_have_changed_are_noticed(tmp_path, capsys, command):
         assert dmb_(*command.split()) == 0  # it needs no data but what the folder holds
     else:
         assert dmb_(*command.split()) == 2
-        assert "novel.txt has changed since the run began" in capsys.readouterr().err
+        assert "novel.txt has changed since the run began: restore it, or train again" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_keeps_its_model(run, capsys):
     capsys.readouterr()
     assert dmb_("resume", run, "--width", 32, "--head", "score") == 2
-    assert "head, network.width cannot change in the middle of a run" in capsys.readouterr().err
+    assert "head, network.width cannot change during a run" in capsys.readouterr().err
     assert Run.open(run).recipe.network.width == 16
 
 
@@ -285,7 +285,7 @@ def no_preparation(tmp_path):
         (no_preparation, "train text8", "dmb prepare text8"),
         (no_preparation, "train cifar10", "dmb prepare cifar10"),
         (a_full_folder, "train full", "full must hold images"),
-        (no_preparation, "train digits --levels 8", "levels is read for images only, got 8 for digits"),
+        (no_preparation, "train digits --levels 8", "levels applies to images only, got 8 for digits"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, capsys, prepare, command, message):

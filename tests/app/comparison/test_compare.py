@@ -124,10 +124,10 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
     ("arguments", "message"),
     [
         ("compare letters", "no data set or file called 'letters'"),
-        ("compare digits --rows mdlm magic", "no row called 'magic': there are sedd-uniform, sedd-absorb, "),
-        ("compare digits --floor 0.1", "process.floor cannot be set: the row sedd-absorb has a value of its own"),
+        ("compare digits --rows mdlm magic", "no row called 'magic': choose from sedd-uniform, sedd-absorb, "),
+        ("compare digits --floor 0.1", "process.floor cannot be set: the row sedd-absorb sets it itself"),
         ("compare digits --rows mdlm --cycles 3", "training.cycles cannot be set: the row mdlm has"),
-        ("compare digits --seed 3", "seed cannot be set in a comparison: --seeds says how many"),
+        ("compare digits --seed 3", "seed cannot be set in a comparison: --seeds N uses the seeds"),
         ("compare digits --minutes 3", "minutes must be off in a comparison"),
         ("compare digits --steps 7 --rows mdlm mean-natural", "--steps must be a multiple of 2 for the row mean-natural, got 7"),
         ("compare digits --seeds 0", "--seeds must be at least 1, got 0"),

@@ -100,7 +100,9 @@ class RealImages:
         for name in (split, "train"):
             there = len(data.splits()[name])
             if images > there:
-                raise ValueError(f"images must be at most {there}, all that {data.name} has in {name}, got {images}")
+                raise ValueError(
+                    f"images must be at most {there}, the size of the {name} split of {data.name}, got {images}"
+                )
         fid(torch.eye(2), torch.eye(2))  # without the extra `image` it fails, and better now than later
         self.originals = originals(data)
         self.network = Inception.load(weights)
@@ -134,7 +136,7 @@ class RealImages:
             return None
         labels = self.data.train.labels(self.training_rows)
         if labels is None:
-            raise ValueError(f"data must have classes, as the model has, got {self.data.name} without")
+            raise ValueError(f"data must have classes, because the model has, got {self.data.name} without classes")
         return labels
 
     def rehearse(self, bridge: Bridge, **options: Any) -> None:
@@ -214,7 +216,7 @@ def originals(data: DataSet) -> DataSet:
     if not isinstance(codec, Picture) or codec.levels == 256:
         return data
     if not data.source:
-        raise ValueError(f"{data.name} must have a source to read the images from again, got none")
+        raise ValueError(f"{data.name} must have a source to read the original images from, got none")
     return load(data.source, codec=Picture(codec.shape))
 
 

@@ -59,12 +59,12 @@ def recipe(which: str) -> Recipe:
             config = config.get("recipe", config)  # of a run, or alone
             own = config["name"] if ".py:" in config["name"] else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} does not hold a recipe: {error}") from error
+            raise ValueError(f"{file} does not contain a recipe: {error}") from error
         if own is not None:
-            raise ValueError(f"{which} is of a recipe of your own: give --recipe {own} instead")
+            raise ValueError(f"{which} uses your own recipe: give --recipe {own} instead")
         return Recipe.from_json(config)
     close = difflib.get_close_matches(which, RECIPES, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(RECIPES)}; or give FILE.py:FUNCTION"
+    hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(RECIPES)}, or give FILE.py:FUNCTION"
     raise ValueError(f"no recipe called {which!r}: {hint}")
 
 

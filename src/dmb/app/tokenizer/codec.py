@@ -115,9 +115,9 @@ class Codes(ImageCodec):
     def _model(self) -> VQVAE:
         if self._loaded is None:
             if not Path(self.vqvae).is_dir():
-                raise ValueError(f"{self.vqvae} must hold the VQ-VAE that these codes are of, got no such folder")
+                raise ValueError(f"{self.vqvae} must hold the VQ-VAE of these codes, got no such folder")
             found = Codes.of(Path(self.vqvae))
             if found.config() | {"vqvae": self.vqvae} != self.config():
-                raise ValueError(f"{self.vqvae} has another VQ-VAE than the one this model was trained on")
+                raise ValueError(f"{self.vqvae} holds another VQ-VAE than the one that made this model's codes")
             self._loaded = found._model()
         return self._loaded

@@ -174,7 +174,7 @@ def images_of(folder: Path, shape: list[int]) -> DataSet:
         raise ValueError(f"the images of {folder} cannot be read: {error}") from error
     found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
     if found != shape:
-        raise ValueError(f"{source} must hold images of shape {shape}, which {folder} has codes of, got {found}")
+        raise ValueError(f"{source} must hold images of shape {shape}, like those of {folder}, got {found}")
     if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
         raise ValueError(f"{source} has changed since {folder} was made from it: make it again with dmb tokenize")
     return data

@@ -89,14 +89,14 @@ def _refuse_unfit(vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabr
     shape, wanted = picture_of(data).shape, [vqvae.size, vqvae.size, vqvae.channels]
     if shape != wanted:
         sizes = [" × ".join(map(str, size)) for size in (wanted, shape)]
-        raise ValueError(f"images must be {sizes[0]}, which the VQ-VAE is for, got {sizes[1]}")
+        raise ValueError(f"images must be {sizes[0]}, the size of the VQ-VAE, got {sizes[1]}")
     world, images = fabric.world_size, min(len(data.validation), settings.evaluate_images)
     if settings.batch_size % world:
         raise ValueError(f"batch_size must be a multiple of the processes, {world}, got {settings.batch_size}")
     if images < world:
         raise ValueError(f"validation data must have an image for each of {world} processes, got {images}")
     if type(fabric.strategy).__name__ == "ModelParallelStrategy":
-        raise ValueError("strategy must be ddp for a VQ-VAE, which is too small to be shared out, got fsdp")
+        raise ValueError("strategy must be ddp for a VQ-VAE, which is too small to be split, got fsdp")
 
 
 @dataclass
