@@ -346,7 +346,7 @@ def test_every_command_has_a_help_page_that_names_its_options(capsys):
 def test_help_shows_the_settings_of_the_data_that_are_named(capsys):
     assert dmb_("train", "digits", "--help") == 0
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--width INT Size of its hidden vectors. (default: 256)" in words
+    assert "--width INT Size of hidden vectors. (default: 256)" in words
     assert "DATA" in words
 
 

@@ -48,7 +48,7 @@ def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
     shown, about = capsys.readouterr(), json.loads((folder / "tokenizer.json").read_text())
     used = f"{about['perplexity']:.1f} codes in use of 8"
     assert shown.out == f"PSNR {about['psnr']:.2f} dB of 4 test images; {used}\n"
-    assert "making codes: 40 images of 8 × 8 pixels as 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
+    assert "making codes: 40 images of 8 × 8 pixels as grids of 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
     assert [(r["phase"], r["step"]) for r in records(folder)] == [
         ("train", 2), ("train", 4), ("validation", 4), ("train", 6), ("validation", 6)
     ]  # fmt: skip
@@ -164,4 +164,4 @@ def test_every_setting_is_a_flag_that_is_explained(capsys):
     shown = capsys.readouterr().out
     for flag in ("--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
         assert flag in shown
-    assert "codes there are to choose from" in " ".join(shown.split())
+    assert "Number of codes in the codebook" in " ".join(shown.split())
