@@ -4,9 +4,6 @@ import jaxtyping
 import pytest
 import torch
 
-import checking
-
-checking.install()
 torch.set_num_threads(1)
 
 

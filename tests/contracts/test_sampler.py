@@ -38,6 +38,7 @@ def total_variation(x, mu):
     return np.abs(counts / counts.sum() - mu.numpy().ravel()).sum() / 2
 
 
+@pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize(("sampler", "name"), [p for p in ALL_PAIRS if p[0] in EXACT_IN_ONE_DIMENSION], ids=lambda v: v)
 def test_in_one_dimension_samples_are_exact_at_any_number_of_steps(sampler, name, steps):
@@ -66,6 +67,7 @@ def test_fast_clocks_in_float32_are_no_obstacle(sampler):
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=4), mu) > 1e-5
 
 
+@pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
 @pytest.mark.parametrize(("sampler", "name"), STEADY_PAIRS, ids=lambda v: v)
 def test_in_two_dimensions_the_error_falls_with_the_number_of_steps(sampler, name):
     mu = toys.distribution(3, 3, seed=2)
@@ -100,6 +102,7 @@ def exact_law(bridge, mu, probabilities, steps):
     return (law - toys.with_mask_axis(mu, process).flatten()).abs().sum().item() / 2
 
 
+@pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
 @pytest.mark.parametrize("name", ["bridge", "bridge descending", "bridge in canonical time"])
 def test_eulers_error_falls_in_proportion_to_the_step(name):
     mu = toys.distribution(4, seed=3)
@@ -110,6 +113,7 @@ def test_eulers_error_falls_in_proportion_to_the_step(name):
     assert slope == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
 @pytest.mark.parametrize(
     "name", ["bridge", "bridge descending", "bridge with mask", "uniform", "varying bridge", "tokenwise masking"]
 )
@@ -119,6 +123,7 @@ def test_tweedie_beats_euler_at_eight_steps(name):
     assert exact_law(bridge, mu, tweedie_probabilities, 8) < exact_law(bridge, mu, euler_probabilities, 8)
 
 
+@pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
 @pytest.mark.parametrize(("sampler", "name"), STEADY_PAIRS, ids=lambda v: v)
 def test_infilling_approaches_the_exact_conditional(sampler, name):
     mu = toys.distribution(3, 3, 3, seed=5)

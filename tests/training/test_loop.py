@@ -185,3 +185,11 @@ def test_the_best_model_is_fetched_by_a_run_that_goes_on(clock, tmp_path):
     again = Slow(clock, total_steps=5)
     assert run(again, tmp_path, resume=True) == []
     assert again.kept == ["fetched"]
+
+
+def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(tmp_path, clock):
+    run(Slow(clock, total_steps=3), tmp_path)
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.write_bytes(b"spoilt")
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(ValueError, match="the run cannot continue"):
+        run(Slow(clock, total_steps=5), tmp_path, resume=True)

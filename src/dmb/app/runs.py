@@ -42,7 +42,8 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 3
-EXAMPLES = 64
+EXAMPLE_TOKENS = 1 << 16
+"""How many tokens of validation data a run keeps for its report: 1,024 sequences at most, 64 at least."""
 VQVAE_COPY = "vqvae"
 
 
@@ -77,7 +78,7 @@ class Run:
             marginals = data.marginals()
             if marginals.stride(0) == 0:  # one row that all positions share
                 marginals = marginals[:1]
-            examples = data.validation[data.validation.spread(EXAMPLES)]
+            examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
             with written_whole(path / "data.safetensors") as part:
                 save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
             if isinstance(data.codec, Codes):

@@ -72,11 +72,14 @@ def session(
             run.change(recipe)
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
+        report = None
         for report in reports:
             if chief:
                 run.log(report)
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    if chief and report is None and not number:
+        _say(console, "nothing left to do: --cycles or --score-steps make the run longer, --patience 0 lets it go on")
     if chief and number:
         again = ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
         _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")

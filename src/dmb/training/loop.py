@@ -112,6 +112,8 @@ class Loop:
         if self.checkpoints is not None and self.checkpoints.steps() and not resume:
             raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
         newest = self.checkpoints.newest() if self.checkpoints is not None and resume else None
+        if newest is None and self.checkpoints is not None and self.checkpoints.steps():
+            raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")
         step = None if newest is None else newest.state["step"]
         if fabric.world_size > 1 and fabric.broadcast(step) != step:
             raise ValueError("all processes must see the same run folder: put it on a disk that they share")

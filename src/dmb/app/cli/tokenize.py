@@ -1,11 +1,13 @@
 """`dmb tokenize`."""
 
 import json
+import os
 import shlex
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich.console import Console
 from tyro.conf import Positional, arg
 
 from dmb import data
@@ -69,7 +71,8 @@ def tokenize(
     if source not in BUILT_IN:
         source = str(Path(source).resolve())
     going_on = _going_on(out, resume, source, settings)
-    with counting(notes, "reading the images") as progress:
+    console = notes if os.environ.get("LOCAL_RANK", "0") == "0" else Console(quiet=True)  # one of several shows it
+    with counting(console, "reading the images") as progress:
         images = data.load(source, progress=progress)
     vqvae, fabric = settings.build(images), engine(accelerator=accelerator, devices=devices)
     chief = fabric.is_global_zero
@@ -80,7 +83,7 @@ def tokenize(
             write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
             (out / SUMMARY).unlink(missing_ok=True)
             _say(f"{'continuing' if going_on else 'making'} {out}: {_description(images, settings)}")
-        with Display(notes, images.codec).shown() as display:
+        with Display(console, images.codec).shown() as display:
             for number, report in enumerate(reports):
                 if chief:
                     _log(out / METRICS, report, first=number == 0)

@@ -69,7 +69,7 @@ def _path(contents: Contents, path: list[State], title: str, note: str, clean: i
     """A few images, or one example, at several times; `clean` is the index of the state that has no noise."""
     view, names, tokens = contents.view, contents.bridge.process.names, [state.x[:PICTURES].cpu() for state in path]
     # a time so small that two places would be 0 is given in powers of ten
-    times = [f"t = {state.t:.2f}" if state.t == 0 or state.t >= 5e-3 else f"t = {state.t:.0e}" for state in path]
+    times = [f"t\u00a0=\u00a0{s.t:.2f}" if s.t == 0 or s.t >= 5e-3 else f"t\u00a0=\u00a0{s.t:.0e}" for s in path]
     if isinstance(view, Images):
         note += "" if not names else " Orange: masked." if names == 1 else " Orange: names of groups of states."
         pad = ((0, 0), (0, 1), (0, 0), (0, 0))

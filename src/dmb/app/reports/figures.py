@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 @styled
-def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan) -> Figure:
+def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, loss: bool = False) -> Figure:
     """Quantities over steps of Score-learning, with a dashed line at what the marginals alone need, the `level`."""
     figure, axes = _panel()
     for usual, line in zip(COLOURS, lines, strict=False):
@@ -38,11 +38,11 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan) -> 
     values = np.concatenate([line.value[np.isfinite(line.value)] for line in lines])
     if math.isfinite(level):
         axes.axhline(level, color=ORANGE, linestyle=(0, (5, 3)), linewidth=1.2, label="marginals alone")
-    elif values.min() > 0 and values.max() > 20 * values.min():
-        axes.set_yscale("log")
-    elif len(values) > 20:  # the first steps of a loss may run out of the picture
+    elif loss and len(values) > 20:  # whose first steps may run out of the picture
         margin = 0.06 * float(np.quantile(values, 0.95) - values.min()) or 0.1
         axes.set_ylim(values.min() - margin, np.quantile(values, 0.95) + margin)
+    elif values.min() > 0 and values.max() > 20 * values.min():
+        axes.set_yscale("log")
     axes.set_xlabel("steps of Score-learning")
     axes.set_ylabel(quantity)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from dmb.app.tokenizer.autoencoder import VQVAE
@@ -84,11 +84,6 @@ class Codes(ImageCodec):
 
     def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
         return self._model().decode(torch.from_numpy(self.legal(tokens))).numpy()
-
-    def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
-        height, width, channels = self.shape
-        cells = where.reshape(len(where), self.grid, self.grid, 1)
-        return cells.repeat(height // self.grid, 1).repeat(width // self.grid, 2).repeat(channels, 3)
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """The path of a `.png`; or, as for `Grid`, a `.npy` of codes or numbers.

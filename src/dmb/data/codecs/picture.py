@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dmb.data.codecs.base import FOLDER, Codec, filled
@@ -57,10 +57,6 @@ class ImageCodec(Codec):
         rows = torch.arange(len(split)) if rows is None else rows
         for part in rows.split(_AT_ONCE):
             yield self.images(split[part])
-
-    @abstractmethod
-    def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
-        """The values of images that lie where the tokens `where` do."""
 
     def view(self, tokens: Int[Tensor, "b d"]) -> View:
         images = self.images(torch.where(self.knows(tokens), tokens, 0))
@@ -147,9 +143,6 @@ class Picture(ImageCodec):
 
     def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
         return self.values[self.legal(tokens)].reshape(len(tokens), *self.shape)
-
-    def pixels(self, where: Bool[np.ndarray, "b d"]) -> Bool[np.ndarray, "b h w c"]:
-        return where.reshape(len(where), *self.shape)
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """The path of a `.png` whose transparent pixels are blank; or, as for `Grid`, a `.npy` or numbers below 256."""
