@@ -1,7 +1,7 @@
-"""Clocks: how likely each has rung by a clock time. Steady ones, and ones that change their speed in a learned way.
+"""Clocks: the probability that each has rung by a clock time, for steady clocks and for clocks that vary in time.
 
-A clock of cumulative intensity `A` has rung with chance `1 - exp(-A)`. Clocks have rates `[g, m]`, one set for each
-position or one for all; positions may also have a speed each, which all of their clocks share.
+A clock of cumulative intensity `A` has rung with probability `1 - exp(-A)`. Clocks have rates `[g, m]`, one set per
+position or one for all; each position may also have a speed, which all of its clocks share.
 """
 
 import math
@@ -18,13 +18,13 @@ from dmb import checks, numerics
 from dmb.configurable import Configurable
 
 POWERS = (1.0, 2.0, 4.0)
-"""Of the profiles that a varying clock is mixed from."""
+"""Powers of the profiles that are mixed into a varying clock."""
 
 STEADY = 2.0
-"""How much more weight the steady profile has at first, as a logarithm."""
+"""Initial extra weight of the steady profile, as a logarithm."""
 
 _WIDEST = 300.0
-"""The largest logarithm of a speed, either way."""
+"""The largest absolute logarithm of a speed."""
 
 _LATE = 50.0
 """From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
@@ -34,11 +34,11 @@ class Clocks(nn.Module, Configurable, ABC):
     """The clocks of a hierarchy, in its order: the clock of the top node comes last.
 
     Args:
-        rates: `[g, m]`; `g` is `d`, or 1 for one set of rates that all positions share. A rate of exactly 0 is a clock
-            that is off for good. The others are learned as logarithms.
+        rates: `[g, m]`; `g` is `d`, or 1 if all positions share one set of rates. A rate of exactly 0 means that the
+            clock is off, and stays off. The others are learned as logarithms.
         speeds: `[d]`, a positive factor for each position; default: none.
-        basis: `[d, k]`, functions of the position that logarithms of speeds are sums of, such as `waves`: what is
-            learned is how much of each, so that one gradient moves all positions. Default: every position for itself.
+        basis: `[d, k]`, functions of the position, such as `waves`; logarithms of speeds are their weighted sums, and
+            the weights are learned, so that one gradient moves all positions. Default: independent speeds.
     """
 
     running: Bool[Tensor, "g m"]
@@ -83,7 +83,7 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
-        """The logarithm of each position's speed, if positions have speeds."""
+        """The logarithm of each position's speed; None if positions have no speeds."""
         weights = self.speed_weights
         return weights if weights is None or self.basis is None else self.basis @ weights
 
@@ -94,15 +94,15 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @property
     def rows(self) -> int:
-        """`g`: how many positions have rates or a speed of their own; 1 if all share everything."""
+        """`g`: the number of positions if they have their own rates or speeds; 1 if they share all."""
         log_speeds = self.log_speeds
         return max(len(self.log_rates), 1 if log_speeds is None else len(log_speeds))
 
     def sped(self, scale: Float[Tensor, "b e"], dtype: torch.dtype | None = None) -> Float[Tensor, "b f"]:
         """`scale` times the speed of each position, in `dtype` (default: that of `scale`).
 
-        In float64 on the way, since speeds span hundreds of units of their logarithm; and well within the range of
-        `dtype`: a clock that has gained so much has rung for certain.
+        Computed in float64, since logarithms of speeds span hundreds of units; clamped well within the range of
+        `dtype`, where a clock has rung with certainty.
         """
         dtype, log_speeds = dtype or scale.dtype, self.log_speeds
         if log_speeds is None:
@@ -123,7 +123,7 @@ class Clocks(nn.Module, Configurable, ABC):
     def pace(
         self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b f"]:
-        """`A / (dA / du)` of the clock that leads into each token: how long it would have needed at its present speed.
+        """`A / (dA / du)` of the clock that leads into each token: the time it would have needed at its current speed.
 
         Args:
             clock: which clock leads into each token, `Hierarchy.clock_into`.

@@ -1,4 +1,4 @@
-"""The bound: what training minimises, and an estimate with error bars for evaluation."""
+"""The bound: the training loss, and an estimate with error bars for evaluation."""
 
 import math
 from collections.abc import Callable
@@ -38,14 +38,14 @@ def score_loss(
         x_0: data, checked (`Bridge.loss` does it).
         label: classes, for a network that takes them.
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
-        learn_rates: let the gradient reach the rates of the process as well, all of it: they also decide what is drawn
-            (see `follow_draws`).
-        times: a density to draw times from; it also notes what they cost. Default: uniform times.
-        baseline: what the gradient in the rates compares costs with; it also notes what they were. Default: nothing,
-            which is unbiased too, but noisy.
-        rows: compute the loss of these rows only. Noise is drawn for all, so that it does not depend on how a batch is
-            divided.
-        generator: source of all randomness but dropout's.
+        learn_rates: also compute the whole gradient in the rates of the process, which also decide what is drawn (see
+            `follow_draws`).
+        times: a density to draw times from; it also records their costs. Default: uniform times.
+        baseline: the expected costs, for the gradient in the rates; it also records the actual ones. Default: none,
+            which is unbiased too, but noisier.
+        rows: compute the loss of these rows only. Noise is drawn for all rows, so that it does not depend on how a
+            batch is split.
+        generator: source of all randomness except dropout.
     """
     process = model.process
     x_t, clock, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
@@ -74,15 +74,15 @@ def follow_draws(
 ) -> Float[Tensor, " b"]:
     r"""The sum of `value` over positions, with a gradient that also counts how the noisy tokens were drawn.
 
-    The rates decide what `x_t` is drawn as well as what it costs: `∇ E[f] = E[∇f + f ∇ log p_{t|0}(x_t|x_0)]`.
-    Position `i` is drawn on its own, so of `f = Σ_j f_j` its part of the second term needs `f_i`, and of the other
-    positions only what their cost has to do with `i`: whatever is `expected` of `f_j` by one who does not know `x_t^i`
-    can be taken away, and leaves the mean as it is. Most of the noise goes with it.
+    The rates decide which `x_t` is drawn as well as what it costs: `∇ E[f] = E[∇f + f ∇ log p_{t|0}(x_t|x_0)]`.
+    Positions are drawn independently. So in the second term of position `i`, any prediction of another position's cost
+    `f_j` that does not depend on `x_t^i` (`expected`) can be subtracted from `f = Σ_j f_j`. This does not change the
+    mean, and removes most of the noise.
 
     Args:
         value: the integrand `f_j` at each position.
         log_prob: `log p_{t|0}(x_t|x_0)` at each position.
-        expected: any guess at `value[:, j]` that is made from `x_0`, `t` and `x_t[:, j]` alone; see `CostBaseline`.
+        expected: any prediction of `value[:, j]` from `x_0`, `t` and `x_t[:, j]` alone; see `CostBaseline`.
 
     >>> rate = torch.tensor(2.0, requires_grad=True)
     >>> value, expected = torch.tensor([[3.0, 1.0]]), torch.tensor([[2.5, 0.5]])
@@ -104,9 +104,9 @@ def noisy_copies(
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "b d"], Clock, Float[Tensor, " b"]]:
-    """`x_t ~ p_{t|0}(·|x_0)`, the times, and what each row weighs: one time per row, stratified over the batch.
+    """`x_t ~ p_{t|0}(·|x_0)`, the times, and the weight of each row: one time per row, stratified over the batch.
 
-    Times are uniform and rows weigh 1, unless there is a density of `times` to draw from. `given` positions stay clean.
+    Times are uniform and weights are 1, unless `times` is a density to draw from. `given` positions stay clean.
     `x_0` must have been checked.
     """
     t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)

@@ -259,7 +259,7 @@ class ForwardProcess(Door, Configurable):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
-        """When each position next jumps in reverse time, and where to; for processes that leave a state only once."""
+        """The time and the target of each position's next jump in reverse time, for processes that support it."""
         raise ValueError(
             f"a {type(self).__name__} cannot draw the time of the next change: first_hitting needs a BridgeProcess"
         )

@@ -281,7 +281,7 @@ class BridgeProcess(ForwardProcess):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
-        """When each position next jumps in reverse time, and where to, if the posterior stays what it is.
+        """The time and the target of each position's next jump in reverse time, if the posterior does not change.
 
         Given a source below `v = x_t`, clock `v` rang at the clock time `u` of
         `A_v(u) = -log(1 - U (1 - exp(-A_v(t))))`, whatever the source is. A position that has reached its data jumps
@@ -294,7 +294,7 @@ class BridgeProcess(ForwardProcess):
         total = self._span_to_draw(clock).at(x_t)[0]
         own = numerics.pick(self.hierarchy.clock_into[None], x_t)
         rang = self.clocks.when(own, -torch.log1p(uniform * torch.expm1(-total)), until_t)
-        # a clock of rate 0 never rang; if the posterior says it did, any moment is as good
+        # a clock of rate 0 never rang; if the posterior says it did, any time will do
         rang = torch.where(total > 0, torch.minimum(rang, until_t), uniform * until_t)
         jumps = self.hierarchy.is_below(source, x_t)
         span = self._gained(None, rang)
