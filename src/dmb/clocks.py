@@ -139,7 +139,7 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def normalise(self) -> None:
-        """Make the mean total rate 1 and the mean logarithm of speeds 0, if what they have in common means nothing."""
+        """Make the mean total rate 1 and the mean logarithm of speeds 0, if their common factor has no effect."""
 
     @classmethod
     def reaching(
@@ -149,7 +149,7 @@ class Clocks(nn.Module, Configurable, ABC):
         speeds: Float[Tensor, " d"] | None = None,
         basis: Float[Tensor, "d k"] | None = None,
     ) -> "Clocks":
-        """Clocks whose intensities, but for speeds, are `rates` when the clock time is `elapsed`."""
+        """Clocks whose intensities, without speeds, are `rates` at the clock time `elapsed`."""
         clocks = cls(rates)
         scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
@@ -201,7 +201,7 @@ class Steady(Clocks):
         if self.speed_weights is not None and self.log_speeds is not None:
             if self.basis is None:
                 self.speed_weights.sub_(self.speed_weights.mean())
-            # further apart than this they mean the same, and times would leave the range of float64
+            # larger differences have no effect, and times would leave the range of float64
             self.speed_weights.mul_((_WIDEST / self.log_speeds.abs().max()).clamp(max=1.0))
         log_rates = torch.where(self.running, self.log_rates, -torch.inf)
         self.log_rates.sub_(log_rates.flatten().logsumexp(0) - math.log(len(log_rates)))
@@ -227,7 +227,7 @@ class Varying(Clocks):
 
     @property
     def mixtures(self) -> Float[Tensor, "g p m"]:
-        """How much of each profile every clock has."""
+        """The weight of each profile in every clock."""
         return self.raw_profile.softmax(1)
 
     def gained(
@@ -280,7 +280,7 @@ class Varying(Clocks):
         return torch.where(rang, u, 0.0)
 
     def normalise(self) -> None:
-        """Nothing to do: profiles have a time scale of their own, so that the common speed of the clocks matters."""
+        """Nothing to do: profiles have their own time scale, so a common factor of the rates has an effect."""
 
     def _weights(self) -> Float[Tensor, "g p m"]:
         return self.rates[:, None] * self.mixtures
@@ -297,7 +297,7 @@ def _check_loaded(clocks: Clocks, _: object) -> None:
 
 
 def profiles(elapsed: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s p"], Float[Tensor, "*s p"]]:
-    r"""Monotone functions of clock time that varying clocks are mixed from, and their derivatives.
+    r"""Monotone functions of clock time, whose mixtures are varying clocks, and their derivatives.
 
     With `s = 1 - exp(-u)`: `-log(1 - s^p)` for `p = 1, 2, 4`, of which the first is `u`, a steady clock, and the others
     start late (like `u^p`) but end at the same speed; and `s` itself, a clock that runs early and then stops.

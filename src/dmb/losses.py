@@ -118,10 +118,10 @@ def noisy_copies(
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on `-log p(x)`, by part, one value per sequence, in nats.
+    """An upper bound on `-log p(x)` and its two parts, one value per sequence, in nats.
 
-    Each `score` is unbiased but noisy: one or a few draws of a time and a noisy copy. Means over sequences are what to
-    look at, with their standard error.
+    Each `score` is unbiased but noisy, from one or a few draws of a time and a noisy copy. Use means over sequences,
+    with their standard error.
     """
 
     score: Float[Tensor, " b"]
@@ -181,20 +181,20 @@ def bound(
 ) -> Bound:
     """The bound on every row of `x_0`, unbiased over all of `[0, 1]`: no cut-off, no ε.
 
-    Four devices cut its variance, and each can be switched off to see what it is worth; the mean is the same.
+    Four methods reduce its variance; each can be switched off to see its effect, and none changes the mean.
 
     Args:
-        model: put it in evaluation mode first, unless dropout is meant.
+        model: put it in evaluation mode first, to switch off dropout.
         x_0: data.
         label: classes, for a network that takes them.
-        samples: network calls per sequence. For one figure over many sequences 1 is best; more sharpen each one's own.
+        samples: network calls per sequence. For the mean over many sequences 1 is best; more make each value sharper.
         batch_size: sequences per network call.
         stratify: spread the times of a batch evenly instead of drawing them independently.
-        split: near `t = 0`, draw whether anything has moved at all with balanced chances (`sample_split`).
-        importance: draw times in proportion to the integrand's root mean square, learned on the batches before.
-        control: subtract what the known number of moves explains (`MoveControl`), fitted on the batches before.
+        split: near `t = 0`, draw whether any token has moved with balanced probabilities (`sample_split`).
+        importance: draw times in proportion to the integrand's root mean square, learned on previous batches.
+        control: subtract the part explained by the known number of moves (`MoveControl`), fitted on previous batches.
         generator: source of all randomness.
-        progress: called after every batch with the number of sequences it held.
+        progress: called after every batch with its number of sequences.
     """
     refuse_nothing(len(x_0), samples, batch_size)
     process = model.process
@@ -206,7 +206,7 @@ def bound(
     for _ in range(samples):
         for rows in torch.randperm(len(x_0), generator=generator, device=x_0.device).split(batch_size):
             x = x_0[rows]
-            # drawn afresh for every batch: what the density has learned must know nothing of them
+            # drawn anew for every batch: the density must not depend on the times it is used for
             if stratify:
                 u = numerics.stratified_times(len(rows), generator=generator, device=x.device)
             else:

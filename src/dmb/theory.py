@@ -1,4 +1,4 @@
-"""The paper's theorems as functions that run."""
+"""The paper's theorems as runnable functions."""
 
 import itertools
 import math
