@@ -78,9 +78,9 @@ def test_such_a_file_is_text_to_whoever_says_so(tmp_path):
         ("NOVEL.TXT", "did you mean 'novel.txt'?"),
         ("digitz", "did you mean 'digits'?"),
         ("texts/novle.txt", "did you mean 'texts/novel.txt'?"),
-        ("./digitz", "built in are cifar10, digits, markov, pydocs, text8"),  # a path is no name
-        ("nowhere/novel.txt", "built in are cifar10, digits, markov, pydocs, text8"),
-        ("qqq", "built in are cifar10, digits, markov, pydocs, text8"),
+        ("./digitz", "give a path, or one of cifar10, digits, markov, pydocs, text8"),  # a path is no name
+        ("nowhere/novel.txt", "give a path, or one of cifar10, digits, markov, pydocs, text8"),
+        ("qqq", "give a path, or one of cifar10, digits, markov, pydocs, text8"),
     ],
 )
 def test_a_wrong_guess_gets_a_suggestion(tmp_path, monkeypatch, source, suggestion):

@@ -79,7 +79,7 @@ def test_the_length_of_built_in_texts_can_be_chosen(monkeypatch, home):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("nothing", {}, "no data set or file called 'nothing': built in are cifar10, digits, markov, pydocs, text8"),
+        ("nothing", {}, "no data set or file called 'nothing': give a path, or one of cifar10, digits, markov, pydocs, text8"),
         ("folder", {}, "folder must hold images .* got none"),
         ("folder", {"encoding": "bytes"}, "encoding applies to text files only, got 'bytes' for folder"),
         ("digits", {"levels": 8}, "levels applies to images only, got 8 for digits"),

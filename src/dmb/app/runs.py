@@ -1,15 +1,15 @@
 """A run folder: everything about one training run, in files that say what they are.
 
-run.json            version, recipe with every setting, the command that repeats it, how tokens become data again
+run.json            version, recipe with every setting, the command that repeats it, codec
 config.json         the model's description      \\ written by `Bridge.write`:
 model.safetensors   its weights, best so far      / load them with `Bridge.from_pretrained(folder)`
 metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
-vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes images of them
+vqvae/              for a bridge over codes, a copy of the VQ-VAE that decodes them
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
-samples/            one sample of every evaluation, in the data's own format
-evaluation.json     results of `dmb evaluate`
-report.html         what `dmb report` makes of all this
+samples/            one sample of every evaluation, in the format of the data
+evaluation.json     results of `dmb evaluate` and `dmb fid`
+report.html         the page that `dmb report` writes
 """
 
 import json
@@ -90,7 +90,7 @@ class Run:
 
     @staticmethod
     def refuse_existing(path: Path) -> None:
-        """A ValueError if there is something at `path`, other than what a kill has left of making it."""
+        """Raise a ValueError if `path` exists, except for the remains of a killed `create`."""
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
@@ -99,11 +99,11 @@ class Run:
 
     @classmethod
     def open(cls, path: Path, recipe: str | None = None) -> "Run":
-        """The run in `path`, or an error that says why it is none.
+        """The run in `path`, or an error that says why it is not a run.
 
         Args:
             path: the folder.
-            recipe: for a run of a recipe of the user's own, `FILE.py:FUNCTION`. Code is run only if it is named here.
+            recipe: for a run with the user's own recipe, `FILE.py:FUNCTION`. Code is run only if it is named here.
         """
         file = path / "run.json"
         if not file.is_file():
@@ -157,7 +157,7 @@ class Run:
             yield
 
     def change(self, recipe: Recipe) -> None:
-        """Go on with other settings from here."""
+        """Continue with other settings."""
         self.recipe = recipe
         self._write_config()
 

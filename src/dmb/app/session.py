@@ -20,7 +20,7 @@ from dmb.training import Engine, TrainingSettings
 from dmb.training.engine import engine, exit_now
 
 MODEL = ("data.", "process.", "network.", "head")
-"""How the names of settings begin that make a model: they cannot change in the middle of a run."""
+"""Prefixes of the settings that define a model: these cannot change during a run."""
 
 
 def session(
@@ -35,10 +35,10 @@ def session(
         path: the run folder: a new one, or an old one to continue.
         resume: continue what is there.
         console: where to show progress.
-        own: of a run to continue, the recipe of the user's own that it is of; see `Run.open`.
+        own: the user's own recipe of a run to continue; see `Run.open`.
         options: of `dmb.training.engine`.
     """
-    # mistakes are found before there are several processes to report them
+    # find mistakes before several processes are started, which would all report them
     first = os.environ.get("LOCAL_RANK", "0") == "0"
     with counting(console if first else Console(quiet=True), "reading the data") as progress:
         if resume:
@@ -79,7 +79,7 @@ def session(
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
     if chief and report is None and not number:
-        _say(console, "nothing left to do: --cycles or --score-steps make the run longer, --patience 0 lets it go on")
+        _say(console, "nothing left to do: for a longer run, raise --cycles or --score-steps, or set --patience 0")
     if chief and number:
         again = ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
         _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
@@ -90,7 +90,7 @@ def session(
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
-    """How long all steps of Score-learning take on this device, as one step tells that is tried and forgotten."""
+    """Estimated time of all steps of Score-learning on this device, from one trial step that is discarded."""
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
     label = data.train.labels(rows) if model.num_classes else None
@@ -116,7 +116,7 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
 def _announce(
     console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool
 ) -> None:
-    """What was understood, what will be trained, and how long it will take."""
+    """Print how the data were read, what will be trained, and how long it will take."""
     first, *others = data.describe()
     for line in (f"{data.name}: {first}", *others):
         _say(console, line)

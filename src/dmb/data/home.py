@@ -12,7 +12,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Progress = Callable[[int, int], None]
-"""Called with what is done so far and what there is in all (0 if nobody knows)."""
+"""Called with the amount done so far and the total (0 if unknown)."""
 
 _PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what `written_whole` calls a file that is not complete
 
@@ -49,7 +49,7 @@ def existing(path: Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one short line: some libraries say nothing, and some quote half the file.
+    """An error in one short line: the messages of some libraries are empty, and others quote half the file.
 
     >>> reason(EOFError()), reason(OSError("No data left\\nin file"))
     ('EOFError', 'No data left')

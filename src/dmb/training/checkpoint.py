@@ -18,7 +18,7 @@ FORMAT = 2
 
 
 class Checkpoint(NamedTuple):
-    """What a run needs to go on: tensors, and a JSON object."""
+    """What a resumed run needs: tensors, and a JSON object."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]

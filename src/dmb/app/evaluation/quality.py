@@ -31,17 +31,17 @@ class ImageQuality:
     """The Fréchet Inception Distance of a model's samples to real images, beside that of training images."""
 
     split: str
-    """Where the real images are from."""
+    """The split of the real images."""
     images: int
-    """How many there are of each kind."""
+    """Number of images of each kind."""
     fid: float
-    """Of samples."""
+    """The distance of samples."""
     floor: float
-    """Of training images once they have been tokens: what a perfect model would reach."""
+    """The distance of training images after the codec: what a perfect model would reach."""
     real: float
-    """Of training images as they are: what would be left if the codec lost nothing."""
+    """The distance of unchanged training images: the floor if the codec lost nothing."""
     num_features: int
-    """Of the network that looked at them."""
+    """Number of features of the Inception network."""
     inception_score: float | None = None
     inception_score_deviation: float | None = None
     """Standard deviation over parts of the samples."""
@@ -59,11 +59,11 @@ class ImageQuality:
         lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
-        lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)")
+        lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (unchanged)")
         if self.images <= self.num_features:
             lines.append(
                 f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
-                "the figures say little; compare them with no others"
+                "the figures mean little; do not compare them with others"
             )
         return "\n".join(lines)
 

@@ -79,7 +79,7 @@ def curves(contents: Contents) -> list[Block]:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
         drawn = over_steps([seen, unseen], "score part of the bound, bits per token", loss=True)
-        note = "Where they part, the model overfits."
+        note = "Where the curves diverge, the model overfits."
         blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
     return blocks
 

@@ -76,7 +76,7 @@ def train_tokenizer(
         settings: how to.
         fabric: the engine, launched. Default: one device of the best kind there is.
         folder: where to keep checkpoints and the best model. Default: nowhere.
-        resume: go on from the newest checkpoint in `folder`, if there is one.
+        resume: continue from the newest checkpoint in `folder`, if there is one.
         stop: asked after every step; when it says True a checkpoint is saved and training ends.
     """
     settings, fabric = settings or TokenizerSettings(), fabric or engine()
@@ -107,7 +107,7 @@ class _Progress(Progress):
 
 
 class VQLearner:
-    """A VQ-VAE in training, as the loop of all training wants it: a copy that learns, and an optimiser.
+    """A VQ-VAE in training, as a learner for the training loop: a copy that is trained, and an optimiser.
 
     Args:
         vqvae: where to start; it stays as it is until `keep`.
