@@ -319,7 +319,7 @@ def nan_bridge():
         (lambda: small_bridge().sample(2, template=torch.tensor([-1, 7])), r"template must lie in \[0, 3\), got 7"),
         (lambda: small_bridge().sample(2, template=torch.tensor([0, 1, 2])), r"template must have shape \[batch, 2\]"),
         (lambda: small_bridge().sample(2, template=torch.zeros(3, 2).long()), "template must have 1 row or 2, got 3"),
-        (lambda: small_bridge().integrand(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 0.0), "needs t > 0"),
+        (lambda: small_bridge().integrand(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 0.0), "t must be above 0"),
         (lambda: small_bridge().log_posterior(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
         (lambda: small_bridge().log_score(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
         (

@@ -273,7 +273,7 @@ def test_dictionaries_and_many_row_groups_are_read_like_plain_columns(tmp_path):
         ({"a": [0.5, float("nan"), 1.0]}, "column 'a' must hold finite numbers, got nan or inf"),
         ({"a": [[1], [2], [3]]}, "column 'a' must hold numbers, booleans or strings, got list"),
         ({"a": np.arange(3).astype("datetime64[s]")}, "column 'a' must hold .* got timestamp"),
-        ({"a": list(range(10_001))}, "column 'a' has more than 10,000 distinct values"),
+        ({"a": list(range(10_001))}, "column 'a' has more than 10,000 values"),
         ({"a": [1, 2]}, "at least 3 rows, one per split, got 2"),
         ({"a": []}, "at least 3 rows are needed, got none"),
         ({}, "must have a header .* got none"),

@@ -281,7 +281,7 @@ def test_a_text_that_a_tokenizer_makes_nothing_of_is_an_error(tmp_path):
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(tmp_path / "t.json"))
     (tmp_path / "x.txt").write_text("   \n")
-    with pytest.raises(ValueError, match=r"x.txt: no tokens"):
+    with pytest.raises(ValueError, match=r"x.txt: the data have no tokens"):
         text(tmp_path / "x.txt", encoding=str(tmp_path / "t.json"))
 
 

@@ -251,7 +251,7 @@ def test_images_of_another_size_are_refused():
 
 def test_a_folder_with_a_run_is_not_begun_anew_and_goes_on_with_its_own_model_only(tmp_path):
     list(train(make(), pictures(), tmp_path))
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already holds a run"):
         train(make(), pictures(), tmp_path)
     with pytest.raises(ValueError, match="does not fit"):
         train(make(width=16), pictures(), tmp_path, resume=True)
