@@ -331,7 +331,7 @@ def nan_bridge():
         (lambda: small_bridge(head="score").sample(2, sampler="tweedie", top_p=0.5), "needs head='mean'"),
         (lambda: nan_bridge().sample(2), "is the network's output nan"),
         (lambda: nan_bridge().bound(torch.zeros(1, 2).long()), "the network's output is nan"),
-        (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "row per batch, got 1, 1 and 0"),
+        (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "bound needs batch_size to be at least 1, got 0"),
         (lambda: small_bridge().prior_loss(2 * MU), "mu must sum to 1, got 2 in row 0"),
         (lambda: small_bridge().sample(2, steps=0), "steps must be at least 1, got 0"),
     ],
