@@ -68,6 +68,16 @@ class Pretrained(nn.Module):
         with written_whole(folder / CONFIG) as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
+    def refuse_unloadable(self) -> None:
+        """A ValueError if what `write` would write could not be loaded again, to be asked before the work."""
+        config, tensors = self.description(), self.tensors()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                self.from_description(json.loads(json.dumps(config)), tensors).load_tensors(tensors)
+        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+            cure = "config() must give the arguments of the constructor"
+            raise ValueError(f"the {self.kind} could not be loaded again: {error}: {cure}") from error
+
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
         """Write the files and a model card; see `huggingface_hub.ModelHubMixin.save_pretrained`."""
         return _on_hub(self).save_pretrained(save_directory, **options)

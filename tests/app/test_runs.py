@@ -1,6 +1,7 @@
 import dataclasses
 import io
 import json
+import shutil
 
 import pytest
 import torch
@@ -89,6 +90,14 @@ def test_a_run_of_an_earlier_format_is_told_from_one_of_another_kind(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 1, "version": "0.1.0"}')
     with pytest.raises(ValueError, match=r"is a run of format 1, made by dmb 0.1.0, .* reads format 3"):
         Run.open(tmp_path)
+
+
+def test_what_is_left_of_a_summary_is_told_from_a_whole_one(finished, tmp_path):
+    shutil.copytree(finished[0].path, tmp_path / "copy")
+    file = tmp_path / "copy" / "data.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"data\.safetensors cannot be read"):
+        Run.open(tmp_path / "copy").summary()
 
 
 def test_reports_are_valid_json_without_gaps(finished):

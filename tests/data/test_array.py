@@ -71,7 +71,7 @@ def test_the_largest_value_is_found_block_by_block(monkeypatch):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (VALUES * 0.5, "array must hold integers, got float64"),
+        (VALUES * 0.5, "array must hold integers, got float64: round it"),
         (VALUES.astype(str), "must hold integers, got <U"),
         (np.arange(10), r"must have shape \[examples, positions, …\] and not be empty, got \[10\]"),
         (np.zeros((5, 0), dtype=int), r"got \[5, 0\]"),

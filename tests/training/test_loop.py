@@ -180,6 +180,13 @@ def test_there_is_a_checkpoint_after_every_evaluation_and_the_best_is_kept(clock
     assert Checkpoints(tmp_path / "checkpoints").steps() == [5, 15, 20]
 
 
+def test_a_first_loss_that_is_no_number_is_not_the_best_for_ever(clock):
+    learner = Slow(clock, [float("nan"), 3, float("nan"), 2], total_steps=4)
+    reports = run(learner)
+    assert [report.improved for report in reports if report.phase == "validation"] == [True, True, False, True]
+    assert learner.progress.best == 2
+
+
 def test_the_best_model_is_fetched_by_a_run_that_goes_on(clock, tmp_path):
     run(Slow(clock, total_steps=5), tmp_path)
     again = Slow(clock, total_steps=5)

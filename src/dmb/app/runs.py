@@ -15,15 +15,18 @@ report.html         the page that `dmb report` writes
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics
@@ -35,11 +38,6 @@ from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
 from dmb.training import TrainingReport
 from dmb.version import __version__
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 3
 EXAMPLE_TOKENS = 1 << 16
@@ -124,7 +122,10 @@ class Run:
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
-            return cls(path, Recipe.from_json(config["recipe"], like), codec, about)
+            there = Recipe.from_json(config["recipe"], like)
+            if like is not None:  # the folder may name another file, which is not to be run
+                there = replace(there, name=like.name)
+            return cls(path, there, codec, about)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
 
@@ -145,16 +146,9 @@ class Run:
         with written_whole(self.path / "run.json") as part:
             part.write_text(to_json(config, indent=2) + "\n", encoding="utf-8")
 
-    @contextmanager
-    def locked(self, name: str = ".lock", *, wait: bool = False) -> Iterator[None]:
-        """While the block runs, or this process lives, no other holds this lock; training is `.lock`."""
-        with os.fdopen(os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)) as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    raise ValueError(f"another process is training in {self.path}: wait for it, or stop it") from error
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """While the block runs, or this process lives, no other trains in this folder."""
+        return locked(self.path)
 
     def change(self, recipe: Recipe) -> None:
         """Continue with other settings."""
@@ -176,9 +170,12 @@ class Run:
 
     def summary(self) -> dict[str, Tensor]:
         """`marginals` of the training data, and `examples` of the validation data."""
-        tensors = load_file(self.path / "data.safetensors")
-        tensors["marginals"] = tensors["marginals"].expand(tensors["examples"].shape[1], -1)
-        return tensors
+        file = self.path / "data.safetensors"
+        try:
+            tensors = load_file(file)
+            return tensors | {"marginals": tensors["marginals"].expand(tensors["examples"].shape[1], -1)}
+        except (SafetensorError, OSError, KeyError) as error:
+            raise ValueError(f"{file} cannot be read: {error}") from error
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
@@ -227,13 +224,12 @@ class Run:
         """The evaluation that the model in the folder comes from; None before the first."""
         return best(self.metrics())
 
-    def add_evaluation(self, result: Likelihood | ImageQuality) -> None:
-        """Remember a result, and the step of the model that it belongs to."""
-        newest = self.best()
-        with self.locked(".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
+    def add_evaluation(self, result: Likelihood | ImageQuality, evaluated: Record | None) -> None:
+        """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
+        with locked(self.path, ".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
             results = read_evaluations(self.path)
             place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-            place[result.split] = vars(result) | {"step": None if newest is None else newest.step}
+            place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
             part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
+import copy
 import os
 import shlex
 import time
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from dmb.app.display import Display, counting, duration
 from dmb.app.recipes import Recipe
+from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
@@ -35,7 +37,7 @@ def session(
         path: the run folder: a new one, or an old one to continue.
         resume: continue what is there.
         console: where to show progress.
-        own: the user's own recipe of a run to continue; see `Run.open`.
+        own: the user's own recipe of the run, if any; see `Run.open`.
         options: of `dmb.training.engine`.
     """
     # find mistakes before several processes are started, which would all report them
@@ -52,24 +54,25 @@ def session(
     fabric = engine(**options)
     recipe.check(model, data, fabric)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which differs between machines
-    chief = fabric.is_global_zero
+    chief, again = fabric.is_global_zero, ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
     with ExitStack() as stack:
         problem = None
         if chief:
             try:
                 run = Run.open(path, own) if resume else Run.create(path, recipe, data)
                 stack.enter_context(run.locked())
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 problem = str(error)
         problem = fabric.broadcast(problem)  # or the others would wait for one that has left
         if problem is not None:
             raise ValueError(problem)
         signals = stack.enter_context(Signals())
         if chief:
-            _announce(console, path, recipe, data, model, fabric, resume)
+            _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
         reports = recipe.train(model, data, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
-            run.change(recipe)
+            kept = run.recipe.training.minutes if resume else recipe.training.minutes
+            run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
             baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
         report = None
@@ -78,11 +81,12 @@ def session(
                 run.log(report)
                 display.update(report)
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
-    if chief and report is None and not number:
-        _say(console, "nothing left to do: for a longer run, raise --cycles or --score-steps, or set --patience 0")
     if chief and number:
-        again = ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
         _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
+    elif chief and report is None:
+        _say(console, f"nothing left to do: {_ended(run)}")
+    elif chief:
+        _say(console, _finished(run))
     code = 128 + number if number else 0
     if fabric.world_size > 1:
         exit_now(code)
@@ -91,6 +95,7 @@ def session(
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
     """Estimated time of all steps of Score-learning on this device, from one trial step that is discarded."""
+    model = copy.deepcopy(model)  # a step leaves traces
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
     label = data.train.labels(rows) if model.num_classes else None
@@ -102,7 +107,6 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
             began = time.perf_counter()
             model.loss(x_0, label=label, generator=generator, **options).mean().backward()
             seconds.append(time.perf_counter() - began)
-    model.zero_grad(set_to_none=True)
     return 1.2 * seconds[-1] * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
 
 
@@ -113,8 +117,28 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
         raise ValueError(f"{names} cannot change during a run: start another run with dmb train")
 
 
+def _finished(run: Run) -> str:
+    """How well the model of a run did that has come to its end, and what to do with it."""
+    best, path = run.best(), shlex.quote(str(run.path))
+    if best is None:
+        return f"ended before the first evaluation: dmb resume {path} continues"
+    bound = f"{best.bits:.4f} ± {best.stderr:.4f} bits per token on validation data, at step {best.step:,}"
+    return f"best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
+
+
+def _ended(run: Run) -> str:
+    """Why a run is over, and how to train for longer."""
+    settings, evaluated = run.recipe.training, validations(run.metrics())
+    stale = next((number for number, record in enumerate(reversed(evaluated)) if record.improved), len(evaluated))
+    if 0 < settings.patience <= stale:
+        return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0, goes on all the same"
+    if evaluated and evaluated[-1].cycle + 1 < settings.cycles:
+        return f"the bound has fallen below --tolerance {settings.tolerance}; 0 goes on all the same"
+    return f"all steps are done; --cycles {2 * settings.cycles} trains for twice as long"
+
+
 def _announce(
-    console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool
+    console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool, again: str
 ) -> None:
     """Print how the data were read, what will be trained, and how long it will take."""
     first, *others = data.describe()
@@ -127,7 +151,7 @@ def _announce(
         limit = recipe.training.minutes
         lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
     _say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(data)}{lasts}")
-    _say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, dmb resume {path} continues")
+    _say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")
 
 
 def _say(console: Console, line: str) -> None:

@@ -1,5 +1,6 @@
 """The training loop: steps, reports, evaluations, checkpoints, time limits, stopping and resuming."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ class Loop:
     def _evaluated(self) -> Report:
         progress = self.learner.progress
         loss, report = self.learner.evaluate()
-        improved = progress.best is None or loss < progress.best
+        improved = progress.best is None or math.isnan(progress.best) or loss < progress.best
         progress.evaluated_step, progress.stale = progress.step, 0 if improved else progress.stale + 1
         if improved:
             progress.best, progress.best_step = loss, progress.step

@@ -123,7 +123,7 @@ def train(
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)
     if folder is not None:
-        bridge.description()  # refuses, before anything is trained, a network that could not be saved
+        bridge.refuse_unloadable()
     return Loop(Algorithm1(bridge, data, settings, fabric), fabric, folder, resume, stop).run()
 
 

@@ -81,6 +81,14 @@ def test_a_resumed_run_goes_on_with_its_own_settings(run, capsys):
     assert Run.open(run).recipe.training.batch_size == 8
 
 
+def test_a_time_limit_of_a_resumed_run_is_not_kept_and_the_end_says_what_to_do_next(run, capsys):
+    capsys.readouterr()
+    assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 2, "--minutes", 5) == 0
+    again = Run.open(run)
+    assert (again.recipe.training.cycles, again.recipe.training.minutes) == (2, None)
+    assert f"best model: {again.best().bits:.4f} ± " in capsys.readouterr().err
+
+
 def test_one_command_starts_a_run_or_continues_it(tmp_path, capsys):
     for cycles in (1, 2, 2):
         code = dmb_(
@@ -93,6 +101,28 @@ def test_one_command_starts_a_run_or_continues_it(tmp_path, capsys):
         9,
         12,
     ]
+
+
+def test_a_run_is_not_continued_on_other_data(run, capsys):
+    capsys.readouterr()
+    assert dmb_("train", "pydocs", "--out", run, "--resume") == 2
+    assert "is a run on digits, not on pydocs: choose another --out" in capsys.readouterr().err
+
+
+def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
+    capsys.readouterr()
+    assert dmb_("resume", run, "--accelerator", "cpu") == 0
+    assert "nothing left to do: all steps are done; --cycles 2 trains" in capsys.readouterr().err
+    assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 2, "--tolerance", 99) == 0
+    assert "nothing left to do: the bound has fallen below --tolerance 99.0; 0 goes" in capsys.readouterr().err
+    impatient = flags(cycles=40, learning_rate=1e-12, ema=0.0, patience=2, tolerance=0.0)
+    assert dmb_("resume", run, "--accelerator", "cpu", *impatient) == 0
+    done = Run.open(run).metrics()
+    assert done[-1].step < 240
+    capsys.readouterr()
+    assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
+    assert "nothing left to do: 2 evaluations have not improved; --patience" in capsys.readouterr().err
+    assert Run.open(run).metrics() == done
 
 
 def test_a_run_says_how_to_repeat_it_and_the_repetition_is_the_same(run, tmp_path, capsys):
@@ -148,7 +178,7 @@ def test_the_first_lines_say_what_was_understood_and_how_long_it_takes(tmp_path,
     assert dmb_("train", "novel.txt", "--out", "run", "--accelerator", "cpu", *TINY, *flags(length=8, heads=2)) == 0
     said = capsys.readouterr().err
     assert "novel.txt" in said.splitlines()[0]
-    assert "6 steps of Score-learning" in said
+    assert "6 steps of Score-learning in 1 cycle after 2 steps" in said
     assert "about " in said
     assert "dmb resume run" in said
 
@@ -208,6 +238,8 @@ def test_a_table_comes_back_as_a_table(tmp_path, capsys):
     assert dmb_("sample", run, "-n", 4, "--steps", 4, "--template", "colour=red, yes=no", "--json") == 0
     texts = json.loads(capsys.readouterr().out)["text"]
     assert all("colour=red" in text and "yes=no" in text for text in texts)
+    assert dmb_("sample", run, "--length", 2) == 2
+    assert "--length is for text; samples" in capsys.readouterr().err
 
 
 def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
@@ -221,6 +253,11 @@ def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
     assert text[8:12] == " ist"
     assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 50, "--json") == 0
     assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [50, 50]
+    assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 7, "--json") == 0
+    assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [7, 7]
+    for length in (0, -5):
+        assert dmb_("sample", run, "--length", length) == 2
+        assert f"--length must be at least 1, got {length}" in capsys.readouterr().err
     assert dmb_("evaluate", run, "--split", "validation") == 0
     (tmp_path / "other.txt").write_text("der Fluß ist breit! " * 400, encoding="utf-8")
     assert dmb_("evaluate", run, "--data", "other.txt") == 2
@@ -265,7 +302,9 @@ def no_preparation(tmp_path):
         (a_short_file, "train short.txt", "longer than"),
         (no_preparation, "train", "DATA is missing: give a file"),
         (no_preparation, "train digits --witdh 64", "--witdh, 64; did you mean --width?"),
-        (no_preparation, "train digits --cycles three", "--cycles: invalid literal for int() with base 10: 'three'"),
+        (no_preparation, "train digits --cycles three", "--cycles must be a whole number, got 'three'; see"),
+        (no_preparation, "train digits --length ten", "--length must be a whole number, got 'ten'; see"),
+        (no_preparation, "train digits --minutes ten", "--minutes must be a number, got 'ten'; see"),
         (no_preparation, "train digits --order up", "invalid choice 'up' for argument '--order'"),
         (no_preparation, "train digits --cycles", "missing value for argument '--cycles'"),
         (no_preparation, "train digits --batch-size 0", "batch_size must be at least 1"),
@@ -337,7 +376,9 @@ def test_every_command_has_a_help_page_that_names_its_options(capsys):
     assert options.keys() == COMMANDS.keys()
     for command, option in options.items():
         assert dmb_(command, "--help") == 0
-        assert option in capsys.readouterr().out
+        page = capsys.readouterr().out
+        assert option in page
+        assert ">>>" not in page  # examples for Python
     assert dmb_() == 0
     overview = capsys.readouterr().out
     assert all(command in overview for command in COMMANDS)
@@ -366,6 +407,7 @@ class TinyNetwork(dmb.MLP):
 @dataclass(frozen=True, kw_only=True)
 class Tiny:
     girth: int = 8
+    ages: tuple[int, ...] = (1, 2)
     def build(self, process, num_classes=0):
         return TinyNetwork.for_process(process, width=self.girth, blocks=1)
 
@@ -378,14 +420,69 @@ def test_a_recipe_of_ones_own_with_a_network_of_ones_own(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(OWN)
     tiny = flags(cycles=1, score_steps=6, matrix_steps=2, evaluate_every=3, batch_size=8, evaluate_sequences=8)
     own = ["--recipe", "mine.py:small"]
-    assert dmb_("train", "digits", *own, "--girth", 12, "--out", "run", "--accelerator", "cpu", *tiny) == 0
-    assert Run.open(tmp_path / "run", "mine.py:small").recipe.network.girth == 12
+    sizes = ["--girth", 12, "--ages", 3, 4, 5]
+    assert dmb_("train", "digits", *own, *sizes, "--out", "run", "--accelerator", "cpu", *tiny) == 0
+    there = Run.open(tmp_path / "run", "mine.py:small")
+    assert (there.recipe.network.girth, there.recipe.network.ages) == (12, (3, 4, 5))
+    assert "--girth 12 --ages 3 4 5 --cycles 1" in json.loads((tmp_path / "run" / "run.json").read_text())["command"]
     assert dmb_("evaluate", "run", "--sequences", 4, *own) == 0
     assert dmb_("sample", "run", "-n", 1, "--steps", 2, *own) == 0
-    assert dmb_("resume", "run", *own, "--score-steps", 9, "--accelerator", "cpu") == 0
+    assert "dmb resume run --recipe mine.py:small continues" in capsys.readouterr().err
+    assert dmb_("resume", "run", *own, *sizes, "--score-steps", 9, "--accelerator", "cpu") == 0
+    again = ["train", "digits", *own, "--out", "run", "--resume", "--accelerator", "cpu"]
+    assert dmb_(*again, "--score-steps", 12) == 0  # as a scheduler starts it again
+    assert Run.open(tmp_path / "run", "mine.py:small").metrics()[-1].step == 12
     capsys.readouterr()
     assert dmb_("evaluate", "run") == 2  # a folder does not run code of its own accord
     assert "give --recipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ("torch.nn.Module", "cannot be saved with its bridge: make it a dmb.Network"),
+        ("dmb.Network", "could not be loaded again: Forgetful cannot be built from {}"),
+    ],
+)
+def test_a_network_that_could_not_be_loaded_again_is_refused_before_there_is_a_folder(
+    tmp_path, capsys, network, message
+):
+    (tmp_path / "mine.py").write_text(f"""
+from dataclasses import dataclass, replace
+import dmb, torch
+from dmb.app import recipes
+
+class Forgetful({network}):
+    def __init__(self, num_states, num_positions):
+        super().__init__()
+        self.num_states, self.num_positions = num_states, num_positions
+        self.table = torch.nn.Embedding(num_states, num_states)
+    def forward(self, x_t, t, label=None, given=None):
+        return self.table(x_t)
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    def build(self, process, num_classes=0):
+        return Forgetful(process.num_states, process.num_positions)
+
+def small():
+    return replace(recipes.recipe("digits"), network=Choice())
+""")
+    assert dmb_("train", "digits", "--recipe", "mine.py:small", "--out", "run", "--accelerator", "cpu") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_two_files_only_the_one_that_the_user_names_is_run(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(OWN)
+    own, tiny = ["--recipe", "mine.py:small"], flags(cycles=1, score_steps=2, matrix_steps=0, evaluate_sequences=8)
+    assert dmb_("train", "digits", *own, "--out", "run", "--accelerator", "cpu", *tiny) == 0
+    (tmp_path / "other.py").write_text("open('run-it-was', 'w')\n" + OWN.replace("TinyNetwork", "Another"))
+    file = tmp_path / "run" / "run.json"
+    file.write_text(file.read_text().replace("mine.py:small", "other.py:small"))
+    assert dmb_("resume", "run", *own, "--score-steps", 3, "--accelerator", "cpu") == 0
+    assert not (tmp_path / "run-it-was").exists()
+    assert f"{tmp_path / 'mine.py'}:small" in json.loads(file.read_text())["command"]
 
 
 def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():

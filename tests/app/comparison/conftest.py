@@ -73,7 +73,7 @@ def made_up(planned):
         if evaluated:
             result = Likelihood(split="test", bits=bits, stderr=stderr, score_bits=bits - prior, prior_bits=prior,
                                 unigram_bits=2.45, sequences=evaluated, of_sequences=180, tokens=evaluated * 64, samples=1, seed=seed)  # fmt: skip
-            run.add_evaluation(result)
+            run.add_evaluation(result, run.best())
         if of_step is not None:
             found = read_evaluations(run.path)
             found["test"]["step"] = of_step

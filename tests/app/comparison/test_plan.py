@@ -1,9 +1,10 @@
 import json
 import sys
+from dataclasses import dataclass, replace
 
 import pytest
 
-from dmb.app import recipes
+from dmb.app import comparison, recipes
 from dmb.files import to_json
 
 
@@ -40,6 +41,26 @@ def test_the_file_that_train_is_given_holds_the_recipe_that_is_wanted(planned):
         file = str(job.path.parent / f"seed-{job.seed}.json")
         assert recipes.recipe(file) == job.recipe
         assert options(words) == {"--recipe": file, "--out": str(job.path)}
+
+
+def test_a_recipe_of_the_users_own_reaches_every_run(planned, monkeypatch, tmp_path):
+    known = recipes.recipe
+    monkeypatch.setattr(recipes, "recipe", lambda name: replace(known(name), name="/home/ada/mine.py:small"))
+    (job, _) = planned("mdlm").jobs()
+    monkeypatch.undo()
+    job.write_recipe()
+    assert recipes.recipe(f"{job.path}.json") == job.recipe
+    assert job.recipe.name == "small"
+
+
+def test_parts_that_rows_cannot_change_are_refused(tmp_path):
+    @dataclass(frozen=True)
+    class Own:
+        girth: int = 8
+
+    recipe = replace(recipes.recipe("digits").changed(patience=0), network=Own())
+    with pytest.raises(ValueError, match=r"network must be a NetworkChoice to be compared.*got Own"):
+        comparison.plan(recipe, out=tmp_path, command="dmb compare")
 
 
 def test_what_evaluate_is_given(planned):

@@ -35,7 +35,7 @@ def trained(path, chosen, data, evaluate=True):
     for report in dmb.train(bridge, data, chosen.training, folder=path):
         run.log(report)
     if evaluate:
-        run.add_evaluation(likelihood(bridge, data, "test"))
+        run.add_evaluation(likelihood(bridge, data, "test"), run.best())
     return run
 
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from dmb.app.cli import tokenize as command
 from dmb.app.loading import load
+from dmb.app.locks import locked
 from dmb.app.tokenizer import VQVAE, Codes
 from dmb.app.tokenizer.codes import write_codes
 from dmb.training.checkpoint import Checkpoints
@@ -42,7 +43,7 @@ def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
     assert tokenize(*SMALL) == 0
     folder = tmp_path / "codes"
     names = {path.name for path in folder.iterdir()}
-    assert names == {"tokenizer-settings.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoints", "sheet.png",
+    assert names == {".lock", "tokenizer-settings.json", "config.json", "model.safetensors", "metrics.jsonl", "checkpoints", "sheet.png",
                      "tokenizer.json", "train.npy", "validation.npy", "test.npy", "train_labels.npy",
                      "validation_labels.npy", "test_labels.npy"}  # fmt: skip
     shown, about = capsys.readouterr(), json.loads((folder / "tokenizer.json").read_text())
@@ -165,3 +166,9 @@ def test_every_setting_is_a_flag_that_is_explained(capsys):
     for flag in ("--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
         assert flag in shown
     assert "Number of codes in the codebook" in " ".join(shown.split())
+
+
+def test_only_one_process_works_in_a_folder(tmp_path):
+    (tmp_path / "codes").mkdir()
+    with locked(tmp_path / "codes"), pytest.raises(ValueError, match="another process is training in codes"):
+        tokenize(*SMALL)

@@ -44,7 +44,7 @@ def evaluate(
         json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)
-    bridge = folder.bridge(device(accelerator))
+    evaluated, bridge = folder.best(), folder.bridge(device(accelerator))
     with counting(notes, "reading the data") as progress:
         read = folder.data(data, progress=progress)
     with counting(notes, f"evaluating on {split}") as progress:
@@ -54,7 +54,7 @@ def evaluate(
         )  # fmt: skip
     print(to_json(vars(result)) if json_ else result)
     if data is None:
-        folder.add_evaluation(result)
+        folder.add_evaluation(result, evaluated)
     return 0
 
 

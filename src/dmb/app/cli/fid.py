@@ -48,7 +48,7 @@ def fid(
         json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)
-    bridge = folder.bridge(device(accelerator))
+    evaluated, bridge = folder.best(), folder.bridge(device(accelerator))
     with counting(notes, "reading the data") as progress:
         data = folder.data(progress=progress)
     real = RealImages(data, split, images=images, weights=weights, score=score)
@@ -57,7 +57,7 @@ def fid(
         bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
     )
     print(to_json(vars(result)) if json_ else result)
-    folder.add_evaluation(result)
+    folder.add_evaluation(result, evaluated)
     return 0
 
 

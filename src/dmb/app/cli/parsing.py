@@ -9,6 +9,12 @@ from typing import Any
 
 import tyro
 
+_PLAIN = {
+    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
+    r"could not convert string to float: (.*)": "a number",
+}
+"""What Python says of a value that is no number, and what a user understands."""
+
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
 
 
@@ -49,14 +55,16 @@ def one_line(box: str) -> str:
 
     >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
     'unrecognized options: --witdh, 7; did you mean --width?'
+    >>> one_line("╭──╮\n│ Error parsing --width: invalid literal for int() with base 10: 'ten' │\n│ ── │\n╰──╯")
+    "--width must be a whole number, got 'ten'"
     """
     lines = [line.strip("│ ") for line in box.splitlines()]
     lines = lines[1:] if box.startswith("╭") else lines[2:]  # drop the title (and its underline in simple terminals)
     rules = [place for place, line in enumerate(lines) if line and set(line) <= set("─-")]
     message = " ".join(lines[: rules[0] if rules else None]).rstrip(".")
-    message = re.sub(
-        r"^Error parsing [a-z]+: ", "", message
-    )  # of a whole section: the message itself names the setting
+    message = re.sub(r"^Error parsing [a-z]+: ", "", message)  # of a whole section: the message names the setting
+    for said, meant in _PLAIN.items():
+        message = re.sub(rf"^Error parsing (--[\w-]+): (?:.*: )?{said}", rf"\1 must be {meant}, got \2", message)
     message = message[:1].lower() + message[1:]
     if "Perhaps you meant:" in lines:
         meant = " ".join(lines[lines.index("Perhaps you meant:") :])

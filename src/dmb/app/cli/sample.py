@@ -43,8 +43,8 @@ def sample(
     Args:
         run: the run folder.
         n: number of samples.
-        length: symbols per text sample, if longer than in training: text is then written window by window, each
-            conditioned on the second half of the previous one.
+        length: symbols per text sample; if longer than in training, text is written window by window, each conditioned
+            on the second half of the previous one.
         steps: network calls per sample; default: 64. A causal network takes one call per token.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
@@ -63,6 +63,10 @@ def sample(
     bridge = folder.bridge(device(accelerator))
     if n < 1:
         raise ValueError(f"-n must be at least 1, got {n}")
+    if length is not None and not isinstance(folder.codec, Text):
+        raise ValueError(f"--length is for text; samples of {run} have {bridge.num_positions} tokens")
+    if length is not None and length < 1:
+        raise ValueError(f"--length must be at least 1, got {length}")
     if out is not None:
         folder.codec.check_path(out)
         if json_:
@@ -74,10 +78,6 @@ def sample(
         if length is None or length <= bridge.num_positions:
             parts = draw(bridge, n, labels=labels, seed=seed, advance=progress, template=known, **options)
         else:
-            if not isinstance(folder.codec, Text):
-                raise ValueError(
-                    f"--length must be at most {bridge.num_positions}, except for text, got {length}: leave it out"
-                )
             parts = draw_long(bridge, n, length, labels=labels, seed=seed, advance=progress, template=known, **options)
         tokens = torch.cat(list(parts))[:, :length]
     if out is not None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from dmb import data
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import parsed
 from dmb.app.display import Display, counting
+from dmb.app.locks import locked
 from dmb.app.signals import Signals
 from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
 from dmb.app.tokenizer.codec import SHEET, SUMMARY
@@ -68,7 +70,7 @@ def tokenize(
     devices: int = 1,
 ) -> int:
     """Train a VQ-VAE on images, and write their codes; 0, or 128 plus the number of the signal that stopped it."""
-    if source not in BUILT_IN:
+    if source not in BUILT_IN and Path(source).exists():
         source = str(Path(source).resolve())
     going_on = _going_on(out, resume, source, settings)
     console = notes if os.environ.get("LOCAL_RANK", "0") == "0" else Console(quiet=True)  # one of several shows it
@@ -76,10 +78,11 @@ def tokenize(
         images = data.load(source, progress=progress)
     vqvae, fabric = settings.build(images), engine(accelerator=accelerator, devices=devices)
     chief = fabric.is_global_zero
-    with Signals() as signals:
+    if chief:
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out) if chief else nullcontext(), Signals() as signals:
         reports = train_tokenizer(vqvae, images, settings, fabric=fabric, folder=out, resume=going_on, stop=signals)
         if chief:
-            out.mkdir(parents=True, exist_ok=True)
             write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
             (out / SUMMARY).unlink(missing_ok=True)
             _say(f"{'continuing' if going_on else 'making'} {out}: {_description(images, settings)}")
@@ -126,7 +129,7 @@ def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings)
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, not a folder")
     if not (out / SETTINGS).is_file():
-        if out.exists() and any(out.iterdir()):
+        if out.exists() and any(file.name != ".lock" for file in out.iterdir()):
             raise ValueError(f"{out} exists already, but is not a folder of codes: choose another --out")
         return False
     if not resume:

@@ -67,12 +67,17 @@ def main(arguments: list[str]) -> int:
     if flags.resume and flags.out is None:
         raise ValueError("--resume needs --out: give the folder of the run to continue")
     going_on = flags.out is not None and flags.resume and (flags.out / "run.json").exists()
+    own = flags.recipe if flags.recipe is not None and ".py:" in flags.recipe else None
     if flags.out is not None and going_on:
-        _, wanted = _parsed(Run.open(flags.out).recipe, arguments)
+        there, source = Run.open(flags.out, own).recipe, wanted.data.source
+        if flags.path is not None and source != there.data.source:
+            raise ValueError(f"{flags.out} is a run on {there.data.source}, not on {source}: choose another --out")
+        _, wanted = _parsed(there, arguments)
     if flags.show:
         print("\n".join(shown(wanted)))
         return 0
-    return session(wanted, flags.out or new_folder(wanted), resume=going_on, console=notes, **vars(flags.devices))
+    path = flags.out or new_folder(wanted)
+    return session(wanted, path, resume=going_on, console=notes, own=own, **vars(flags.devices))
 
 
 def shown(wanted: Recipe) -> list[str]:

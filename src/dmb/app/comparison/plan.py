@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dmb.app.comparison.rows import ROWS, Row
-from dmb.app.recipes import Recipe
+from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.records import best, read_bounds, read_metrics, validations
 from dmb.app.runs import Run
 from dmb.data import DataSet
@@ -143,6 +143,7 @@ def plan(
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
         if value := getattr(recipe.training, name):
             raise ValueError(f"{name} must be off in a comparison, because all runs take the same steps; got {value}")
+    recipe = _plain(recipe)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
     made = Plan(recipe, data, out, (command,), _chosen(data, rows), seeds, steps, sequences, samples)
@@ -154,6 +155,15 @@ def plan(
             raise ValueError(f"--steps must be a multiple of {own.training.cycles} for the row {row.name}, got {steps}")
         own.build(data)  # find what cannot be built now, and not in run after run
     return made
+
+
+def _plain(recipe: Recipe) -> Recipe:
+    """The recipe without the file that it came from: runs get it as JSON, which brings no code."""
+    for name, kind in {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice}.items():
+        if type(section := getattr(recipe, name)) is not kind:
+            got = type(section).__name__
+            raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
+    return replace(recipe, name=recipe.name.rpartition(":")[2])
 
 
 def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:

@@ -288,7 +288,8 @@ class Recipe:
             kinds = {name: type(value) for name, value in like.sections().items()}
         try:
             given = {field.name: config[field.name] for field in fields(cls)}
-            return cls(**given | {name: kind(**config[name]) for name, kind in kinds.items()})
+            made = {name: kind(**_tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
+            return cls(**given | made)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a recipe: {error}") from error
 
@@ -300,7 +301,8 @@ class Recipe:
             return Bridge(process, self.network.build(process, data.num_classes), self.head)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
-        """A ValueError if `model` cannot be trained on `data`."""
+        """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""
+        model.refuse_unloadable()
         refuse_unfit(model, data, self.training, fabric)
 
     def train(
@@ -324,9 +326,17 @@ class Recipe:
         elif getattr(self.network, "network", None) in ("ordered", "causal"):
             matrix = "by whole paths"
         else:
-            matrix = f"in {settings.cycles} cycles, each after {settings.matrix_steps} steps of Matrix-learning"
+            cycles = "1 cycle" if settings.cycles == 1 else f"{settings.cycles} cycles, each"
+            matrix = f"in {cycles} after {settings.matrix_steps} steps of Matrix-learning"
         return f"{settings.total_steps:,} steps of Score-learning {matrix}"
 
     def baseline(self, unigram_bits: float) -> Fact:
         """The baseline to print beside an evaluation: bits per token of the data's marginals alone."""
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")
+
+
+def _tupled(config: dict[str, Any], like: Any) -> dict[str, Any]:
+    """The settings of a section; JSON has made lists of what are tuples in `like`."""
+    return {
+        name: tuple(value) if isinstance(getattr(like, name, None), tuple) else value for name, value in config.items()
+    }

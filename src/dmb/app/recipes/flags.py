@@ -14,11 +14,16 @@ def as_flags(settings: dict[str, Any]) -> list[str]:
 
     >>> as_flags({"training.cycles": 2, "process.mask": True, "data.length": None})
     ['--cycles', '2', '--mask', '--length', 'None']
+    >>> as_flags({"network.widths": (32, 64)})
+    ['--widths', '32', '64']
     """
     words: list[str] = []
     for name, value in settings.items():
         flag = name.rpartition(".")[2].replace("_", "-")
-        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *map(str, value if isinstance(value, list | tuple) else [value])]
     return words
 
 

@@ -16,14 +16,14 @@ def digits() -> Recipe:
         process=ProcessChoice(order="natural"),
         network=NetworkChoice(network="mlp", width=256, blocks=3, dropout=0.3),
         training=TrainingSettings(
-            cycles=2, score_steps=750, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, weight_decay=1.0,
-            decay="cosine", evaluate_every=150, log_every=25,
+            cycles=2, score_steps=400, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, weight_decay=1.0,
+            decay="cosine", patience=4, evaluate_every=100, log_every=25,
         ),
     )  # fmt: skip
 
 
 def table() -> Recipe:
-    """A table of categories, one column per position: `dmb train FILE.csv`, or `.parquet`."""
+    """A table of categories, one column per position: for `.csv` and `.parquet` files."""
     return Recipe(
         name="table",
         data=DataChoice(source="table.csv"),
@@ -31,7 +31,7 @@ def table() -> Recipe:
         network=NetworkChoice(network="mlp", width=128, blocks=2, dropout=0.1),
         training=TrainingSettings(
             cycles=2, score_steps=1000, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, decay="cosine",
-            evaluate_every=250,
+            patience=4, evaluate_every=100,
         ),
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def array() -> Recipe:
         network=NetworkChoice(network="mlp", width=256, blocks=3, dropout=0.1),
         training=TrainingSettings(
             cycles=2, score_steps=1000, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, decay="cosine",
-            evaluate_every=200,
+            patience=4, evaluate_every=100,
         ),
     )  # fmt: skip
 

@@ -80,7 +80,7 @@ def _checked(name: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "b":
         values = values.view(np.uint8)
     if values.dtype.kind not in "iu":
-        raise ValueError(f"{name} must hold integers, got {values.dtype}")
+        raise ValueError(f"{name} must hold integers, got {values.dtype}: round it, or number its values from 0")
     if values.ndim < 2 or 0 in values.shape:
         raise ValueError(f"{name} must have shape [examples, positions, …] and not be empty, got {list(values.shape)}")
     return values
