@@ -118,7 +118,7 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
 
 
 def _finished(run: Run) -> str:
-    """How well the model of a run did that has come to its end, and what to do with it."""
+    """The result of a finished run, and the commands to use next."""
     best, path = run.best(), shlex.quote(str(run.path))
     if best is None:
         return f"ended before the first evaluation: dmb resume {path} continues"
@@ -127,13 +127,13 @@ def _finished(run: Run) -> str:
 
 
 def _ended(run: Run) -> str:
-    """Why a run is over, and how to train for longer."""
+    """Why a run has ended, and how to train for longer."""
     settings, evaluated = run.recipe.training, validations(run.metrics())
     stale = next((number for number, record in enumerate(reversed(evaluated)) if record.improved), len(evaluated))
     if 0 < settings.patience <= stale:
-        return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0, goes on all the same"
+        return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0 (no limit), continues"
     if evaluated and evaluated[-1].cycle + 1 < settings.cycles:
-        return f"the bound has fallen below --tolerance {settings.tolerance}; 0 goes on all the same"
+        return f"the bound has fallen below --tolerance {settings.tolerance}; --tolerance 0 continues"
     return f"all steps are done; --cycles {2 * settings.cycles} trains for twice as long"
 
 

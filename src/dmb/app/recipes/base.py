@@ -58,8 +58,7 @@ class DataChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessChoice:
-    """The forward process; see `BridgeProcess.from_marginals`. Uniform noise uses only `schedule`, token-wise masking
-    only `tied` and `schedule`."""
+    """The forward process. Uniform noise uses only `schedule`, token-wise masking only `tied` and `schedule`."""
 
     process: Literal["bridge", "varying", "tree", "tokenwise", "uniform"] = "bridge"
     """The kind of noise: a bridge on a line, a bridge whose clocks vary in time, a bridge on a tree of clusters,
