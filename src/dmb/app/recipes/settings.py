@@ -16,8 +16,8 @@ def digits() -> Recipe:
         process=ProcessChoice(order="natural"),
         network=NetworkChoice(network="mlp", width=256, blocks=3, dropout=0.3),
         training=TrainingSettings(
-            cycles=2, score_steps=400, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, weight_decay=1.0,
-            decay="cosine", patience=4, evaluate_every=100, log_every=25,
+            cycles=2, score_steps=750, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, weight_decay=1.0,
+            decay="cosine", patience=3, evaluate_every=100, log_every=25,
         ),
     )  # fmt: skip
 
