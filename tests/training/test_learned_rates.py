@@ -259,7 +259,7 @@ def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
     with pytest.raises(ValueError, match="a single clock has nothing to learn"):
         dmb.train(dmb.Bridge(alone, network), data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
     loglinear = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), network)
-    with pytest.raises(ValueError, match="schedule=canonical"):
+    with pytest.raises(ValueError, match="schedule must be canonical"):
         dmb.train(loglinear, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
 
 
