@@ -121,7 +121,7 @@ TAMPERINGS = {
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "has no model.safetensors"),
     "not JSON": (lambda d: (d / "config.json").write_text("{"), "does not describe a bridge|Expecting"),
     "a foreign config": (lambda d: (d / "config.json").write_text('{"model_type": "bert"}'), "does not describe a bridge"),
-    "another format": (lambda d: _edit(d / "config.json", lambda c: c.update(format=99)), "has format 99, this version"),
+    "another format": (lambda d: _edit(d / "config.json", lambda c: c.update(format=99)), "has format 99, but this version"),
     "an unknown class": (
         lambda d: _edit(d / "config.json", lambda c: c["network"].update(type="os.system")), "type must be one of",
     ),
@@ -176,7 +176,7 @@ def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tm
 
 def test_an_option_that_does_not_exist_is_refused(tmp_path):
     small_bridge().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="from_pretrained takes no option map_locaton"):
+    with pytest.raises(ValueError, match="from_pretrained has no option map_locaton"):
         dmb.Bridge.from_pretrained(tmp_path, map_locaton="cpu")
 
 
@@ -313,13 +313,13 @@ def nan_bridge():
         (lambda: small_bridge(dmb.UniformProcess(2, 3)).sample(2, sampler="first_hitting"), "a UniformProcess cannot .* needs a BridgeProcess"),
         (lambda: small_bridge().sample(2, temperature=0.0), "temperature must be positive, got 0.0"),
         (lambda: small_bridge().sample(2, top_p=0.0), r"top_p must lie in \(0, 1\], got 0.0"),
-        (lambda: small_bridge().sample(2, guidance=2.0), "guidance needs a label"),
+        (lambda: small_bridge().sample(2, guidance=2.0), "guidance needs a label: give one, or leave guidance at 1"),
         (lambda: small_bridge().sample(2, label=torch.tensor([0, 1])), "label needs a network made with num_classes"),
         (lambda: small_bridge().sample(2, label=torch.tensor([0])), r"label must have shape \[2\], got \[1\]"),
         (lambda: small_bridge().sample(2, template=torch.tensor([-1, 7])), r"template must lie in \[0, 3\), got 7"),
         (lambda: small_bridge().sample(2, template=torch.tensor([0, 1, 2])), r"template must have shape \[batch, 2\]"),
         (lambda: small_bridge().sample(2, template=torch.zeros(3, 2).long()), "template must have 1 row or 2, got 3"),
-        (lambda: small_bridge().integrand(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 0.0), "needs t > 0"),
+        (lambda: small_bridge().integrand(torch.zeros(1, 2).long(), torch.zeros(1, 2).long(), 0.0), "t must be above 0"),
         (lambda: small_bridge().log_posterior(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
         (lambda: small_bridge().log_score(torch.full((1, 2), 9), 0.5), r"x_t must lie in \[0, 3\), got 9"),
         (
@@ -330,7 +330,7 @@ def nan_bridge():
         (lambda: masked_bridge().sample(template=torch.tensor([3, 0])), r"template must hold data, .* got 3 at row 0"),
         (lambda: small_bridge(head="score").sample(2, sampler="tweedie", top_p=0.5), "needs head='mean'"),
         (lambda: nan_bridge().sample(2), "is the network's output nan"),
-        (lambda: nan_bridge().bound(torch.zeros(1, 2).long()), "the network gives nan"),
+        (lambda: nan_bridge().bound(torch.zeros(1, 2).long()), "the network's output is nan"),
         (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "bound needs batch_size to be at least 1, got 0"),
         (lambda: small_bridge().prior_loss(2 * MU), "mu must sum to 1, got 2 in row 0"),
         (lambda: small_bridge().sample(2, steps=0), "steps must be at least 1, got 0"),

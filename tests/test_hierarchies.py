@@ -225,7 +225,7 @@ def test_names_on_a_line_have_the_top_ranks():
 
 def test_a_state_that_a_position_lacks_must_not_lie_above_one_that_it_has():
     tree = dmb.Tree(torch.tensor([[2, 2, 2]]))
-    with pytest.raises(ValueError, match="nothing below it"):
+    with pytest.raises(ValueError, match="must not have legal states below it"):
         dmb.BridgeProcess(tree, dmb.Steady(torch.ones(1, 1)), legal=torch.tensor([[True, True, False]]))
 
 
@@ -295,5 +295,5 @@ def test_a_clock_that_has_a_start_is_not_given_another():
     x, clock = torch.zeros(1, 2, dtype=torch.long), process.clock(0.9, 1)
     from_middle = process.log_prob(x, x, 0.9, start=0.5)
     assert process.log_prob(x, x, clock.since(process.clock(0.5, 1))).equal(from_middle)
-    with pytest.raises(ValueError, match="leave start out"):
+    with pytest.raises(ValueError, match="start must be left out"):
         process.log_prob(x, x, clock, start=0.5)

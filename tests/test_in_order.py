@@ -326,7 +326,7 @@ def causal_bridge():
 
 
 def test_a_causal_network_refuses_a_template_that_is_no_beginning():
-    with pytest.raises(ValueError, match="must be a beginning"):
+    with pytest.raises(ValueError, match="must come first in that order"):
         causal_bridge().sample(3, template=torch.tensor([-1, 1, -1, -1]))
 
 

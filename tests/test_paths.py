@@ -236,7 +236,7 @@ def test_a_bound_of_nothing_and_one_that_is_not_a_number_are_refused():
     for rows, options, name in cases:
         with pytest.raises(ValueError, match=f"bound needs {name} to be at least 1, got 0"):
             bridge.bound(rows, **options)
-    with pytest.raises(ValueError, match="the network gives nan"):
+    with pytest.raises(ValueError, match="the network's output is nan"):
         toys.ordered_bridge(MU, SPEEDS, math.nan).bound(STATES)
 
 
@@ -375,10 +375,12 @@ def test_orders_that_teach_nothing_are_refused():
     bridge = toys.ordered_bridge(MU, SPEEDS)
     with pytest.raises(ValueError, match="orders must be at least 1, got 0"):
         bridge.loss(STATES, orders=0)
-    with pytest.raises(ValueError, match="comparing orders of one sequence: orders must be at least 2, got 1"):
+    with pytest.raises(
+        ValueError, match="orders must be at least 2 to learn speeds, by comparing orders of a sequence, got 1"
+    ):
         bridge.loss(STATES, learn_rates=True)
     plain = toys.model("masked diffusion", MU)
-    with pytest.raises(ValueError, match=r"orders is read by networks that follow them, .* got 2"):
+    with pytest.raises(ValueError, match=r"orders must be 1 for a network that does not follow orders .* got 2"):
         plain.loss(STATES, orders=2)
 
 

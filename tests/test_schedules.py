@@ -197,7 +197,7 @@ def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
         (lambda: dmb.Canonical()(torch.zeros(1), lambda u: steady_exits(RATES, u)), "bind it to marginals"),
         (
             lambda: dmb.Canonical().bind(MU)(torch.zeros(1), lambda u: steady_exits(torch.zeros(1, 4), u)),
-            "every rate is 0",
+            "got only rates of 0",
         ),
         (
             lambda: dmb.Canonical().bind(MU)(torch.zeros(1), lambda u: steady_exits(torch.ones(1, 5), u)),

@@ -1,6 +1,6 @@
 """Discrete Markov Bridge: generative modelling of discrete data with a learned forward process.
 
-Names are imported when they are first used, so that `dmb --help` need not wait for torch.
+Names are imported on first use, so that `dmb --help` does not wait for torch.
 """
 
 from importlib import import_module
@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'dmb' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value  # from now on it is found without asking
+    globals()[name] = value  # the next access does not come here
     return value
 
 

@@ -1,4 +1,4 @@
-"""The bridge: one object that scores, bounds, denoises, samples, infills, saves and loads."""
+"""The bridge: one object to train, evaluate, sample, infill, save and load."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ _PARTS = {"process": ForwardProcess, "network": Network, "head": Head}
 
 @runtime_checkable
 class Sliceable(Protocol):
-    """Sequences that `[:]` gives as one tensor, as a split of a data set does."""
+    """Sequences that `[:]` returns as one tensor, such as a split of a data set."""
 
     def __getitem__(self, rows: slice, /) -> Int[Tensor, "N d"]: ...
 
@@ -53,11 +53,11 @@ class Bridge(Pretrained):
 
     Args:
         process: the forward process, with its estimate `p_0` of the data's marginals.
-        network: a `Network` of the same size; or any module that takes noisy tokens `[b, d]` and times `[b]` and gives
-            one number per state, `[b, d, n]`. With an `OrderedNetwork` the bridge learns, and is evaluated, by whole
-            paths (`dmb.paths`); the process must have a mask and nothing else to jump to.
-        head: what the numbers mean. `mean`: logits of the clean token (the default); `score`: log scores, scaled as in
-            SEDD; `unscaled_score`: log scores as printed; or a `Head` of your own.
+        network: a `Network` of the same size; or any module that maps noisy tokens `[b, d]` and times `[b]` to one
+            number per state, `[b, d, n]`. With an `OrderedNetwork` the bridge is trained and evaluated by whole paths
+            (`dmb.paths`); the only noise of the process must then be a mask.
+        head: the meaning of these numbers. `mean` (default): logits of the clean token; `score`: log scores, scaled as
+            in SEDD; `unscaled_score`: log scores as in the paper; or your own `Head`.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
@@ -86,13 +86,13 @@ class Bridge(Pretrained):
             raise ValueError(f"a network that follows orders needs head='mean', got a {type(self.head).__name__}")
         if self.ordered is not None and process.log_speeds is None:
             raise ValueError(
-                "a network that follows orders needs a process with steady clocks, of which the mask's alone runs: "
+                "a network that follows orders needs a process with steady clocks, where only the mask's clock runs: "
                 "BridgeProcess.from_marginals(marginals, mask=True, init='gather', floor=0.0)"
             )
 
     @property
     def ordered(self) -> OrderedNetwork | None:
-        """The network, if it follows orders, so that the bridge goes by whole paths."""
+        """The network if it follows orders, so that the bridge uses whole paths; otherwise None."""
         network = unwrapped(self.network)
         return network if isinstance(network, OrderedNetwork) else None
 
@@ -106,7 +106,7 @@ class Bridge(Pretrained):
 
     @property
     def num_classes(self) -> int:
-        """How many class labels the network knows; 0 if none."""
+        """Number of class labels of the network; 0 if it has none."""
         return getattr(self.network, "num_classes", 0)
 
     @property
@@ -128,13 +128,13 @@ class Bridge(Pretrained):
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
-        """What training minimises: an unbiased estimate of `J_score` for each sequence, in nats.
+        """The training loss: an unbiased estimate of `J_score` for each sequence, in nats.
 
-        The gradient is that in the network, and with `learn_rates` also that in the rates of the process. To learn them
-        on the whole bound, add the gradient of `prior_loss`. See `dmb.losses.score_loss` for all arguments, and
-        `dmb.paths.path_loss` for those that are read by whole paths (`orders`, and not `times` and `baseline`).
+        Its gradient reaches the network and, with `learn_rates`, the rates of the process. To learn rates on the whole
+        bound, add the gradient of `prior_loss`. The arguments are explained at `dmb.losses.score_loss`; for whole paths
+        at `dmb.paths.path_loss`, which has `orders` instead of `times` and `baseline`.
         """
-        x_0 = self.process.data("x_0", x_0).to(self.device)  # checked where it comes from: a device would make us wait
+        x_0 = self.process.data("x_0", x_0).to(self.device)  # checked before the move: a check on a GPU would block
         label = self._label(label, len(x_0))
         if given is not None:
             if given.shape != x_0.shape:
@@ -147,7 +147,7 @@ class Bridge(Pretrained):
             )  # fmt: skip
         if orders != 1:
             raise ValueError(
-                f"orders is read by networks that follow them, such as an OrderedTransformer, got {orders}"
+                f"orders must be 1 for a network that does not follow orders (an OrderedTransformer does), got {orders}"
             )
         return losses.score_loss(
             self, x_0, label=label, given=given, learn_rates=learn_rates, times=times, baseline=baseline, rows=rows,
@@ -155,12 +155,12 @@ class Bridge(Pretrained):
         )  # fmt: skip
 
     def prior_loss(self, mu: Float[Tensor, "h n"] | None = None) -> Float[Tensor, ""]:
-        """What Matrix-learning minimises: `J_Q` in nats per sequence, exact and differentiable in the rates, no batch.
+        """The loss of Matrix-learning: `J_Q` in nats per sequence, exact and differentiable in the rates, no batch.
 
         Args:
             mu: marginals to take the expectation over. Default: the process's own estimate `p_0`.
 
-        It is 0 by whole paths, which run on until everything is masked.
+        For whole paths it is 0, because they end only when everything is masked.
         """
         process = self.process
         if self.ordered is not None:
@@ -171,12 +171,12 @@ class Bridge(Pretrained):
         return per_position.expand(self.num_positions).sum()
 
     def bound(self, x_0: Int[Tensor, "N d"] | Sliceable, **options: Any) -> Bound:
-        """An upper bound on `-log p(x_0)`, by part, with its standard error.
+        """An upper bound on `-log p(x_0)`, with its two parts and its standard error.
 
         Args:
             x_0: data, or a split of a data set, such as `data.test`.
-            options: `label`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or by whole paths as
-                for `dmb.paths.path_bound`.
+            options: `label`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or, for whole paths,
+                `dmb.paths.path_bound`.
         """
         x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
         options["label"] = self._label(options.get("label"), len(x_0))
@@ -195,7 +195,9 @@ class Bridge(Pretrained):
     ) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)` at each position; needs the mean head."""
         if not isinstance(self.head, MeanHead):
-            raise ValueError("a posterior over clean tokens needs head='mean'; this model's head gives scores only")
+            raise ValueError(
+                "a posterior over clean tokens needs head='mean'; the head of this model gives only scores"
+            )
         clock, x_t = self.process.enter(t, x_t=x_t)
         label = label if isinstance(t, Clock) else self._label(label, len(x_t))
         return self.head.log_posterior(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
@@ -225,12 +227,12 @@ class Bridge(Pretrained):
         if not isinstance(t, Clock):
             label = self._label(label, len(x_t))
             if (clock.t == 0).any():
-                raise ValueError("the integrand needs t > 0: at 0 it is a limit, and a single time weighs nothing")
+                raise ValueError("t must be above 0 for the integrand, which is only a limit at 0, got 0")
         value = self.head.integrand(self._outputs(x_t, clock, label, given), self.process, x_t, x_0, clock)
         return value if given is None else torch.where(given, 0.0, value)
 
     def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
-        """What the network says. A module that knows nothing of labels or given positions is not told of any."""
+        """The network's output. Labels and given positions are passed only to modules that accept them."""
         told = {"label": label, "given": given}
         return self.network(x_t, clock.t, **{name: told[name] for name in self._takes if told[name] is not None})
 
@@ -240,7 +242,7 @@ class Bridge(Pretrained):
     # -- sampling -----------------------------------------------------------------------------------------------------
 
     def sample(self, count: int | None = None, **options: Any) -> Int[Tensor, "b d"]:
-        """Draw sequences, or fill in the blanks of a template: where `trajectory` ends, which has all the options."""
+        """Draw sequences, or fill in the blanks of a template: the last state of `trajectory`, with its options."""
         *_, last = self.trajectory(count, **options)
         return last.x
 
@@ -261,18 +263,17 @@ class Bridge(Pretrained):
         """The states on the way from noise to samples, one by one.
 
         Args:
-            count: how many sequences. Default: as many as the template or the labels have rows, or 1.
-            steps: network calls; default: 64. `first_hitting` calls the network when something moves, and with `steps`
-                also at that many times in between. By whole paths it writes one position per call.
-            sampler: `ancestral` (exact for any step; the default), `first_hitting`, `tweedie` or `euler` (as
-                published); or a function of your own, see `dmb.samplers.Sampler`. A score head has `tweedie`, its
-                default, and `euler`.
+            count: number of sequences. Default: the number of rows of the labels or the template, or 1.
+            steps: network calls; default: 64. `first_hitting` calls the network when a token changes, and with `steps`
+                also at that many times in between. With whole paths it writes one position per call.
+            sampler: `ancestral` (default; exact for any step), `first_hitting`, `tweedie` or `euler` (the paper's); or
+                your own function, see `dmb.samplers.Sampler`. With a score head: `tweedie` (default) or `euler`.
             grid: see `dmb.samplers.time_grid`.
             label: class of each sequence.
-            guidance: classifier-free guidance; 1 is none.
-            temperature: below 1, likelier sequences than the model's own.
-            top_p: draw clean tokens from the nucleus of this mass only.
-            template: tokens to keep, `[d]` or `[b, d]`, with -1 where the model is to choose.
+            guidance: strength of classifier-free guidance; 1: none.
+            temperature: values below 1 favour likely tokens.
+            top_p: draw clean tokens only from the likeliest ones that have this total probability.
+            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks.
             generator: source of all randomness.
 
         >>> import dmb
@@ -308,7 +309,7 @@ class Bridge(Pretrained):
 
     def _states(self, states: Iterator[State]) -> Iterator[State]:
         while True:
-            with self._evaluating():  # between two states the model is the caller's
+            with self._evaluating():  # between two states the caller may use the model
                 state = next(states, None)
             if state is None:
                 return
@@ -321,7 +322,7 @@ class Bridge(Pretrained):
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Without dropout, and every part back to what it was."""
+        """Switch off dropout in the block, then restore the mode of every module."""
         training = [module for module in self.modules() if module.training]
         self.eval()
         try:

@@ -1,7 +1,7 @@
-"""Clocks: how likely each has rung by a clock time. Steady ones, and ones that change their speed in a learned way.
+"""Clocks: the probability that each has rung by a clock time, for steady clocks and for clocks that vary in time.
 
-A clock of cumulative intensity `A` has rung with chance `1 - exp(-A)`. Clocks have rates `[g, m]`, one set for each
-position or one for all; positions may also have a speed each, which all of their clocks share.
+A clock of cumulative intensity `A` has rung with probability `1 - exp(-A)`. Clocks have rates `[g, m]`, one set per
+position or one for all; each position may also have a speed, which all of its clocks share.
 """
 
 import math
@@ -18,13 +18,13 @@ from dmb import checks, numerics
 from dmb.configurable import Configurable
 
 POWERS = (1.0, 2.0, 4.0)
-"""Of the profiles that a varying clock is mixed from."""
+"""Powers of the profiles that are mixed into a varying clock."""
 
 STEADY = 2.0
-"""How much more weight the steady profile has at first, as a logarithm."""
+"""Initial extra weight of the steady profile, as a logarithm."""
 
 _WIDEST = 300.0
-"""The largest logarithm of a speed, either way."""
+"""The largest absolute logarithm of a speed."""
 
 _LATE = 50.0
 """From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
@@ -34,11 +34,11 @@ class Clocks(nn.Module, Configurable, ABC):
     """The clocks of a hierarchy, in its order: the clock of the top node comes last.
 
     Args:
-        rates: `[g, m]`; `g` is `d`, or 1 for one set of rates that all positions share. A rate of exactly 0 is a clock
-            that is off for good. The others are learned as logarithms.
+        rates: `[g, m]`; `g` is `d`, or 1 if all positions share one set of rates. A rate of exactly 0 means that the
+            clock is off, and stays off. The others are learned as logarithms.
         speeds: `[d]`, a positive factor for each position; default: none.
-        basis: `[d, k]`, functions of the position that logarithms of speeds are sums of, such as `waves`: what is
-            learned is how much of each, so that one gradient moves all positions. Default: every position for itself.
+        basis: `[d, k]`, functions of the position, such as `waves`; logarithms of speeds are their weighted sums, and
+            the weights are learned, so that one gradient moves all positions. Default: independent speeds.
     """
 
     running: Bool[Tensor, "g m"]
@@ -83,7 +83,7 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
-        """The logarithm of each position's speed, if positions have speeds."""
+        """The logarithm of each position's speed; None if positions have no speeds."""
         weights = self.speed_weights
         return weights if weights is None or self.basis is None else self.basis @ weights
 
@@ -94,15 +94,15 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @property
     def rows(self) -> int:
-        """`g`: how many positions have rates or a speed of their own; 1 if all share everything."""
+        """`g`: the number of positions if they have their own rates or speeds; 1 if they share all."""
         log_speeds = self.log_speeds
         return max(len(self.log_rates), 1 if log_speeds is None else len(log_speeds))
 
     def sped(self, scale: Float[Tensor, "b e"], dtype: torch.dtype | None = None) -> Float[Tensor, "b f"]:
         """`scale` times the speed of each position, in `dtype` (default: that of `scale`).
 
-        In float64 on the way, since speeds span hundreds of units of their logarithm; and well within the range of
-        `dtype`: a clock that has gained so much has rung for certain.
+        Computed in float64, since logarithms of speeds span hundreds of units; clamped well within the range of
+        `dtype`, where a clock has rung with certainty.
         """
         dtype, log_speeds = dtype or scale.dtype, self.log_speeds
         if log_speeds is None:
@@ -123,7 +123,7 @@ class Clocks(nn.Module, Configurable, ABC):
     def pace(
         self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b f"]:
-        """`A / (dA / du)` of the clock that leads into each token: how long it would have needed at its present speed.
+        """`A / (dA / du)` of the clock that leads into each token: the time it would have needed at its current speed.
 
         Args:
             clock: which clock leads into each token, `Hierarchy.clock_into`.
@@ -139,7 +139,7 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def normalise(self) -> None:
-        """Make the mean total rate 1 and the mean logarithm of speeds 0, if what they have in common means nothing."""
+        """Make the mean total rate 1 and the mean logarithm of speeds 0, if their common factor has no effect."""
 
     @classmethod
     def reaching(
@@ -149,7 +149,7 @@ class Clocks(nn.Module, Configurable, ABC):
         speeds: Float[Tensor, " d"] | None = None,
         basis: Float[Tensor, "d k"] | None = None,
     ) -> "Clocks":
-        """Clocks whose intensities, but for speeds, are `rates` when the clock time is `elapsed`."""
+        """Clocks whose intensities, without speeds, are `rates` at the clock time `elapsed`."""
         clocks = cls(rates)
         scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
@@ -201,7 +201,7 @@ class Steady(Clocks):
         if self.speed_weights is not None and self.log_speeds is not None:
             if self.basis is None:
                 self.speed_weights.sub_(self.speed_weights.mean())
-            # further apart than this they mean the same, and times would leave the range of float64
+            # larger differences have no effect, and times would leave the range of float64
             self.speed_weights.mul_((_WIDEST / self.log_speeds.abs().max()).clamp(max=1.0))
         log_rates = torch.where(self.running, self.log_rates, -torch.inf)
         self.log_rates.sub_(log_rates.flatten().logsumexp(0) - math.log(len(log_rates)))
@@ -227,7 +227,7 @@ class Varying(Clocks):
 
     @property
     def mixtures(self) -> Float[Tensor, "g p m"]:
-        """How much of each profile every clock has."""
+        """The weight of each profile in every clock."""
         return self.raw_profile.softmax(1)
 
     def gained(
@@ -280,7 +280,7 @@ class Varying(Clocks):
         return torch.where(rang, u, 0.0)
 
     def normalise(self) -> None:
-        """Nothing to do: profiles have a time scale of their own, so that the common speed of the clocks matters."""
+        """Nothing to do: profiles have their own time scale, so a common factor of the rates has an effect."""
 
     def _weights(self) -> Float[Tensor, "g p m"]:
         return self.rates[:, None] * self.mixtures
@@ -297,7 +297,7 @@ def _check_loaded(clocks: Clocks, _: object) -> None:
 
 
 def profiles(elapsed: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s p"], Float[Tensor, "*s p"]]:
-    r"""Monotone functions of clock time that varying clocks are mixed from, and their derivatives.
+    r"""Monotone functions of clock time, whose mixtures are varying clocks, and their derivatives.
 
     With `s = 1 - exp(-u)`: `-log(1 - s^p)` for `p = 1, 2, 4`, of which the first is `u`, a steady clock, and the others
     start late (like `u^p`) but end at the same speed; and `s` itself, a clock that runs early and then stops.

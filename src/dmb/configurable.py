@@ -19,7 +19,9 @@ class Configurable:
         super().__init_subclass__(**options)
         known = Configurable._known.get(cls.__name__)
         if known is not None and known.__module__.startswith("dmb.") and cls.__module__ != known.__module__:
-            raise TypeError(f"dmb has a {cls.__name__} of its own, which saved models go by: choose another name")
+            raise TypeError(
+                f"dmb has a {cls.__name__} of its own, and saved models refer to it by name: choose another name"
+            )
         Configurable._known[cls.__name__] = cls
 
     def config(self) -> dict[str, Any]:

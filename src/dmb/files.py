@@ -1,4 +1,4 @@
-"""Writing files so that a kill at any moment leaves either the old one or the new one, whole."""
+"""Atomic writing: a kill at any moment leaves either the old file or the new one, complete."""
 
 import json
 import math
@@ -15,10 +15,10 @@ from typing import Any
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """An empty file beside `path` to write to. When the block ends it takes the place of `path`, all of it on disk.
+    """An empty file beside `path` to write to. When the block ends, it is flushed to disk and replaces `path`.
 
-    If the block fails it vanishes. Its name is its own, so several processes may write the same file at once. A link is
-    followed, and permissions stay as they are; a pipe or a device is written to, not replaced.
+    If the block fails, it is deleted. Its name is unique, so several processes may write the same file at once. A link
+    is followed, and permissions are kept; a pipe or a device is written to, not replaced.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -42,7 +42,7 @@ def written_whole(path: Path) -> Iterator[Path]:
                 with part.open("rb") as source, path.open("wb") as target:
                     shutil.copyfileobj(source, target)
                 return
-            part.chmod(mode)  # writers that make the file anew may have other ideas
+            part.chmod(mode)  # writers that recreate the file may have changed it
             _flush(part, os.O_RDWR)
             os.replace(part, path)
             if os.name == "posix":  # the name must reach the disk too
@@ -52,7 +52,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: numbers that are not finite, for which it has no word, become null.
+    """Strict JSON: numbers that are not finite, which JSON cannot express, become null.
 
     >>> to_json({"bits": 1.5, "stderr": float("nan")})
     '{"bits": 1.5, "stderr": null}'

@@ -1,7 +1,7 @@
-"""Ways to make a tree: groups of states, groups of groups, and one root; each group has a name of its own.
+"""Ways to make a tree: groups of states, groups of groups, and one root; each group has its own name.
 
-In all of these trees the states of the data are leaves, and the names come after them: the root last. A group that
-would have one member only gets no name.
+In all of these trees the states of the data are leaves, and the names come after them, the root last. A group with a
+single member gets no name.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from dmb.hierarchies import Tree
 
 MOST_STATES = 4096
-"""That can be clustered: the work grows with their third power."""
+"""Maximum number of states to cluster: the work grows with its third power."""
 
 
 def star(num_states: int) -> Tree:
@@ -26,9 +26,9 @@ def star(num_states: int) -> Tree:
 
 
 def by_frequency(marginals: Float[Tensor, " m"], stages: int = 3) -> Tree:
-    """Groups by frequency, each inside the next: the rare states, those and less rare ones, and so on, then all.
+    """Groups by frequency, each inside the next: the rarest states, then those and less rare ones, and so on, then all.
 
-    The root holds the most frequent state beside everything else; of what is left every group has half the mass.
+    The most frequent state lies directly below the root; of the remaining mass every group takes half.
 
     >>> by_frequency(torch.tensor([0.5, 0.1, 0.2, 0.05, 0.15]), stages=2).parent
     tensor([[6, 5, 5, 5, 5, 6, 6]])
@@ -43,14 +43,14 @@ def by_frequency(marginals: Float[Tensor, " m"], stages: int = 3) -> Tree:
         left = left[half:]
         if len(left) < 2:
             break
-        label = torch.arange(1, len(marginals) + 1)  # everything else is a group of its own
+        label = torch.arange(1, len(marginals) + 1)  # every other state is its own group
         label[left] = 0
         labels.append(label)
     return from_groups([*reversed(labels), torch.zeros(len(marginals), dtype=torch.long)])
 
 
 def by_value(num_states: int) -> Tree:
-    """Neighbouring values in pairs, pairs of pairs, and so on: for shades, and for numbers in bins.
+    """Neighbouring values in pairs, pairs of pairs, and so on: for shades, and for binned numbers.
 
     >>> by_value(4).parent
     tensor([[4, 4, 5, 5, 6, 6, 6]])
@@ -60,14 +60,14 @@ def by_value(num_states: int) -> Tree:
 
 
 def by_cooccurrence(counts: Float[Tensor, "m m"] | Int[Tensor, "m m"], clusters: Sequence[int] = (12, 5)) -> Tree:
-    """Clusters of states that have the same neighbours, by bigram counts: for text, and for codes.
+    """Clusters of states with similar neighbours, by bigram counts: for text, and for codes.
 
-    States are merged two at a time, always those whose merging loses least of the mutual information between a state
-    and its neighbours on either side.
+    Clusters are merged in pairs, always the pair that loses least of the mutual information between a state and its
+    neighbours on either side.
 
     Args:
         counts: how often state `y` comes right after state `x`, `counts[x, y]`.
-        clusters: how many clusters each level has, from fine to coarse; the root comes on top of them.
+        clusters: number of clusters on each level, from fine to coarse; the root comes on top of them.
 
     >>> counts = torch.tensor([[0, 0, 5, 5], [0, 0, 5, 5], [5, 5, 0, 0], [5, 5, 0, 0]])
     >>> by_cooccurrence(counts, clusters=(2,)).parent
@@ -94,7 +94,7 @@ def by_vectors(vectors: Float[Tensor, "m k"], clusters: Sequence[int]) -> Tree:
 
     Args:
         vectors: one vector per state, such as a codebook.
-        clusters: how many clusters each level has, from fine to coarse; the root comes on top of them.
+        clusters: number of clusters on each level, from fine to coarse; the root comes on top of them.
 
     >>> by_vectors(torch.tensor([[0.0], [0.1], [5.0], [5.1]]), clusters=(2,)).parent
     tensor([[4, 4, 5, 5, 6, 6, 6]])
@@ -119,7 +119,7 @@ def from_groups(labels: Sequence[Int[Tensor, " m"]]) -> Tree:
     """
     num_states = len(labels[0])
     if num_states < 2:
-        raise ValueError(f"at least 2 states can be grouped, got {num_states}")
+        raise ValueError(f"grouping needs at least 2 states, got {num_states}")
     parent = list(range(num_states))
     leaves = [{state} for state in range(num_states)]  # the states of the data at or below each node
     free = set(range(num_states))  # nodes that have no parent yet
@@ -128,7 +128,9 @@ def from_groups(labels: Sequence[Int[Tensor, " m"]]) -> Tree:
             members = set((label == group).nonzero().squeeze(-1).tolist())
             inside = [node for node in free if leaves[node] <= members]
             if sum(len(leaves[node]) for node in inside) != len(members):
-                raise ValueError(f"labels must nest: a group of one level lies in one group of the next, got {label}")
+                raise ValueError(
+                    f"labels must nest: each group of one level must lie in one group of the next, got {label}"
+                )
             if len(inside) < 2:
                 continue
             name = len(parent)
@@ -145,13 +147,13 @@ def from_groups(labels: Sequence[Int[Tensor, " m"]]) -> Tree:
 def _agglomerate(
     rows: Float[Tensor, "m k"], lost: Callable[[Tensor, Tensor], Tensor], clusters: Sequence[int]
 ) -> list[Int[Tensor, " m"]]:
-    """Merge the pair that loses least, again and again; labels at each number of `clusters`, and when one is left."""
+    """Repeatedly merge the pair that loses least; labels at each number of `clusters`, and when one is left."""
     num_states = len(rows)
     if num_states > MOST_STATES:
         raise ValueError(f"at most {MOST_STATES:,} states can be clustered, got {num_states:,}")
     wanted = list(clusters)
     if any(size < 2 for size in wanted) or sorted(set(wanted), reverse=True) != wanted:
-        raise ValueError(f"clusters must fall, and be at least 2, got {tuple(clusters)}")
+        raise ValueError(f"clusters must decrease, and be at least 2, got {tuple(clusters)}")
     if wanted and wanted[0] >= num_states:
         raise ValueError(f"clusters must be fewer than the {num_states} states, got {wanted[0]}")
     rows, label, levels = rows.clone(), torch.arange(num_states), []

@@ -1,4 +1,4 @@
-"""Heads: what the numbers of a network mean."""
+"""Heads: the meaning of a network's output."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -40,10 +40,10 @@ class MeanHead(Head):
     The name is MD4's (arXiv 2406.04329): `π` is the mean of the clean token as a one-hot vector.
 
     Args:
-        leave_one_out: outputs model `ρ(x_0^i | x_t^{-i})`, what the *other* positions say, and what `x_t^i` itself says
-            is put in by Bayes, `π_x ∝ ρ_x p_{t|0}(x_t^i | x)`, exactly. The network need not learn how far to trust a
-            token at a noise level. (For uniform noise arXiv 2605.22765 has the same device.) Without it, outputs are
-            the posterior's logits as they stand, over the states from which `x_t` can be reached.
+        leave_one_out: outputs model `ρ(x_0^i | x_t^{-i})`, the evidence of the *other* positions; that of `x_t^i`
+            itself is added by Bayes' rule, `π_x ∝ ρ_x p_{t|0}(x_t^i | x)`, exactly. So the network need not learn how
+            far to trust a token at each noise level. (arXiv 2605.22765 does the same for uniform noise.) If False,
+            outputs are logits of the posterior itself, over the states from which `x_t` can be reached.
     """
 
     def __init__(self, leave_one_out: bool = True):
@@ -84,11 +84,11 @@ class ScoreHead(Head):
     """Outputs are log scores (Eq. 8).
 
     Args:
-        scaled: relative to the score that is known without data: that of a posterior from logits which are all 0. So
+        scaled: outputs are relative to the score known without data, that of a posterior whose logits are all 0. So
             outputs stay of order one while the score itself grows like `1/t`, and an untrained model costs about
             `log m` nats per token with `m` states of data, whatever the process. On a mask this subtracts
-            `log(exp(σ̄) - 1) + log m`, for uniform noise nothing: both are what SEDD does (arXiv 2310.16834). Without
-            it, outputs are the log scores themselves, as the paper prints them and as its authors run them.
+            `log(exp(σ̄) - 1) + log m`, for uniform noise nothing, both as in SEDD (arXiv 2310.16834). If False,
+            outputs are the log scores themselves, as in the paper and its authors' code.
     """
 
     def __init__(self, scaled: bool = True):

@@ -1,4 +1,4 @@
-"""The bound: what training minimises, and an estimate with error bars for evaluation."""
+"""The bound: the training loss, and an estimate with error bars for evaluation."""
 
 import math
 from collections.abc import Callable
@@ -38,14 +38,14 @@ def score_loss(
         x_0: data, checked (`Bridge.loss` does it).
         label: classes, for a network that takes them.
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
-        learn_rates: let the gradient reach the rates of the process as well, all of it: they also decide what is drawn
-            (see `follow_draws`).
-        times: a density to draw times from; it also notes what they cost. Default: uniform times.
-        baseline: what the gradient in the rates compares costs with; it also notes what they were. Default: nothing,
-            which is unbiased too, but noisy.
-        rows: compute the loss of these rows only. Noise is drawn for all, so that it does not depend on how a batch is
-            divided.
-        generator: source of all randomness but dropout's.
+        learn_rates: also compute the whole gradient in the rates of the process, which also decide what is drawn (see
+            `follow_draws`).
+        times: a density to draw times from; it also records their costs. Default: uniform times.
+        baseline: the expected costs, for the gradient in the rates; it also records the actual ones. Default: none,
+            which is unbiased too, but noisier.
+        rows: compute the loss of these rows only. Noise is drawn for all rows, so that it does not depend on how a
+            batch is split.
+        generator: source of all randomness except dropout.
     """
     process = model.process
     x_t, clock, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
@@ -74,15 +74,15 @@ def follow_draws(
 ) -> Float[Tensor, " b"]:
     r"""The sum of `value` over positions, with a gradient that also counts how the noisy tokens were drawn.
 
-    The rates decide what `x_t` is drawn as well as what it costs: `∇ E[f] = E[∇f + f ∇ log p_{t|0}(x_t|x_0)]`.
-    Position `i` is drawn on its own, so of `f = Σ_j f_j` its part of the second term needs `f_i`, and of the other
-    positions only what their cost has to do with `i`: whatever is `expected` of `f_j` by one who does not know `x_t^i`
-    can be taken away, and leaves the mean as it is. Most of the noise goes with it.
+    The rates decide which `x_t` is drawn as well as what it costs: `∇ E[f] = E[∇f + f ∇ log p_{t|0}(x_t|x_0)]`.
+    Positions are drawn independently. So in the second term of position `i`, any prediction of another position's cost
+    `f_j` that does not depend on `x_t^i` (`expected`) can be subtracted from `f = Σ_j f_j`. This does not change the
+    mean, and removes most of the noise.
 
     Args:
         value: the integrand `f_j` at each position.
         log_prob: `log p_{t|0}(x_t|x_0)` at each position.
-        expected: any guess at `value[:, j]` that is made from `x_0`, `t` and `x_t[:, j]` alone; see `CostBaseline`.
+        expected: any prediction of `value[:, j]` from `x_0`, `t` and `x_t[:, j]` alone; see `CostBaseline`.
 
     >>> rate = torch.tensor(2.0, requires_grad=True)
     >>> value, expected = torch.tensor([[3.0, 1.0]]), torch.tensor([[2.5, 0.5]])
@@ -104,9 +104,9 @@ def noisy_copies(
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "b d"], Clock, Float[Tensor, " b"]]:
-    """`x_t ~ p_{t|0}(·|x_0)`, the times, and what each row weighs: one time per row, stratified over the batch.
+    """`x_t ~ p_{t|0}(·|x_0)`, the times, and the weight of each row: one time per row, stratified over the batch.
 
-    Times are uniform and rows weigh 1, unless there is a density of `times` to draw from. `given` positions stay clean.
+    Times are uniform and weights are 1, unless `times` is a density to draw from. `given` positions stay clean.
     `x_0` must have been checked.
     """
     t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
@@ -118,10 +118,10 @@ def noisy_copies(
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound on `-log p(x)`, by part, one value per sequence, in nats.
+    """An upper bound on `-log p(x)` and its two parts, one value per sequence, in nats.
 
-    Each `score` is unbiased but noisy: one or a few draws of a time and a noisy copy. Means over sequences are what to
-    look at, with their standard error.
+    Each `score` is unbiased but noisy, from one or a few draws of a time and a noisy copy. Use means over sequences,
+    with their standard error.
     """
 
     score: Float[Tensor, " b"]
@@ -181,20 +181,20 @@ def bound(
 ) -> Bound:
     """The bound on every row of `x_0`, unbiased over all of `[0, 1]`: no cut-off, no ε.
 
-    Four devices cut its variance, and each can be switched off to see what it is worth; the mean is the same.
+    Four methods reduce its variance; each can be switched off to see its effect, and none changes the mean.
 
     Args:
-        model: put it in evaluation mode first, unless dropout is meant.
+        model: put it in evaluation mode first, to switch off dropout.
         x_0: data.
         label: classes, for a network that takes them.
-        samples: network calls per sequence. For one figure over many sequences 1 is best; more sharpen each one's own.
+        samples: network calls per sequence. For the mean over many sequences 1 is best; more make each value sharper.
         batch_size: sequences per network call.
         stratify: spread the times of a batch evenly instead of drawing them independently.
-        split: near `t = 0`, draw whether anything has moved at all with balanced chances (`sample_split`).
-        importance: draw times in proportion to the integrand's root mean square, learned on the batches before.
-        control: subtract what the known number of moves explains (`MoveControl`), fitted on the batches before.
+        split: near `t = 0`, draw whether any token has moved with balanced probabilities (`sample_split`).
+        importance: draw times in proportion to the integrand's root mean square, learned on previous batches.
+        control: subtract the part explained by the known number of moves (`MoveControl`), fitted on previous batches.
         generator: source of all randomness.
-        progress: called after every batch with the number of sequences it held.
+        progress: called after every batch with its number of sequences.
     """
     refuse_nothing(len(x_0), samples, batch_size)
     process = model.process
@@ -206,7 +206,7 @@ def bound(
     for _ in range(samples):
         for rows in torch.randperm(len(x_0), generator=generator, device=x_0.device).split(batch_size):
             x = x_0[rows]
-            # drawn afresh for every batch: what the density has learned must know nothing of them
+            # drawn anew for every batch: the density must not depend on the times it is used for
             if stratify:
                 u = numerics.stratified_times(len(rows), generator=generator, device=x.device)
             else:
@@ -219,7 +219,7 @@ def bound(
                 x_t, branch = process.sample(x, clock, generator=generator), torch.ones_like(t)
             value = model.integrand(x_t, x, clock, None if label is None else label[rows]).sum(-1).double()
             if value.isnan().any():
-                raise ValueError("the network gives nan: the bound is not a number")
+                raise ValueError("the network's output is nan, so the bound is nan: check the network")
             if control:
                 features = moves.features(x, x_t, clock)
                 explained = moves.predict(features)

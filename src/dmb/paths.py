@@ -1,11 +1,11 @@
 r"""Whole paths: every term of the bound in one pass, for processes whose positions jump once, to a mask (math §9).
 
-Position `i` is masked at a time `τ_i ~ Exp(v_i)`, whatever its token. The way back then has known hazards, which
-cancel, and what a path costs is the likelihood in the order of destruction, reversed:
+Position `i` is masked at a time `τ_i ~ Exp(v_i)`, whatever its token. The reverse process then has known hazards, which
+cancel, and the cost of a path is the negative log-likelihood in the reversed order of destruction:
 
 `Σ_i -log π_i(x_0^i | tokens with τ_j > τ_i)`.
 
-`J_score` is its mean over orders. A path runs on until everything is masked, so there is no prior to pay for.
+`J_score` is its mean over orders. A path ends only when everything is masked, so the prior costs nothing.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def draw_turns(
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "b d"]:
-    """When each position is written: turn 0 comes first, and was masked last. What is given comes before all else.
+    """The turn of each position: turn 0 is written first, and was masked last. Given positions come before all others.
 
     >>> draw_turns(torch.tensor([400.0, 0.0, -400.0]), 2)  # the slowest to be masked is the first to be written
     tensor([[2, 1, 0],
@@ -37,9 +37,9 @@ def draw_turns(
     """
     shape = (batch, len(log_speeds))
     waiting = numerics.exponential(shape, generator=generator, device=log_speeds.device)
-    log_time = waiting.log() - log_speeds.detach()  # as logarithms: speeds span hundreds of units of theirs
+    log_time = waiting.log() - log_speeds.detach()  # in logarithms, which may span hundreds of units
     order = log_time.argsort(dim=-1, descending=True)
-    if given is not None:  # sorted once more, by whether they are given, and otherwise left as they are
+    if given is not None:  # a stable sort moves given positions to the front
         order = order.gather(-1, given.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
     return order.argsort(dim=-1)
 
@@ -51,7 +51,7 @@ def turns_for(
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "b d"]:
-    """Turns of `count` paths of a bridge; if its network knows one order only, that one."""
+    """Turns of `count` paths of a bridge; if its network follows one order only, that order."""
     log_speeds, network = model.process.log_speeds, model.ordered
     assert log_speeds is not None
     assert network is not None
@@ -59,7 +59,7 @@ def turns_for(
         in_order = None if given is None else given[:, network.order]
         if in_order is not None and (in_order[:, 1:] > in_order[:, :-1]).any():
             raise ValueError(
-                f"a {type(network).__name__} knows one order only: what is given must be a beginning of it"
+                f"a {type(network).__name__} follows one order only: given positions must come first in that order"
             )
         return network.order.argsort().expand(count, -1)
     return draw_turns(log_speeds, count, given=given, generator=generator)
@@ -68,9 +68,9 @@ def turns_for(
 def log_prob_of_turns(
     log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
 ) -> Float[Tensor, " b"]:
-    r"""`log` of the chance of an order, Plackett and Luce's: `Σ_r log v_r - log Σ_{s ≤ r} v_s`.
+    r"""The log-probability of an order (Plackett-Luce): `Σ_r log v_r - log Σ_{s ≤ r} v_s`.
 
-    The last to be written was the first to be masked, out of all; the one before it out of all others; and so on.
+    The position written last was masked first, among all; the one before it was next, among all others; and so on.
 
     >>> log_prob_of_turns(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one of six
     tensor([0.1667])
@@ -107,28 +107,26 @@ def path_loss(
     rows: Int[Tensor, " k"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, " k"]:
-    r"""What a path of each sequence costs, in nats, and on average over orders `J_score`: an unbiased estimate.
+    r"""The cost of a random path of each sequence, in nats: an unbiased estimate of `J_score`, its mean over orders.
 
-    The speeds decide which orders are drawn: `∇ E[f] = E[f ∇ log p(order)]`. Of `f` whatever the other orders of the
-    same sequence cost on average can be taken away; that leaves the mean as it is, and most of the noise out.
+    The speeds decide which orders are drawn: `∇ E[f] = E[f ∇ log p(order)]`. The mean cost of the other orders of the
+    same sequence can be subtracted from `f`; this does not change the mean, and removes most of the noise.
 
     Args:
         model: the model to train, whose network follows orders.
         x_0: data.
         label: classes, for a network that takes them.
         given: positions that come first in every order, and cost nothing: training for infilling.
-        orders: how many orders each sequence is shown in.
-        learn_rates: let the gradient reach the speeds of positions as well; needs two orders or more.
-        rows: compute the loss of these rows only. Orders are drawn for all, so that they do not depend on how a batch
-            is divided.
-        generator: source of all randomness but dropout's.
+        orders: number of orders per sequence.
+        learn_rates: also compute the gradient in the speeds of positions; needs at least two orders.
+        rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how a
+            batch is split.
+        generator: source of all randomness except dropout.
     """
     if orders < 1:
         raise ValueError(f"orders must be at least 1, got {orders}")
     if learn_rates and orders < 2:
-        raise ValueError(
-            f"speeds are learned by comparing orders of one sequence: orders must be at least 2, got {orders}"
-        )
+        raise ValueError(f"orders must be at least 2 to learn speeds, by comparing orders of a sequence, got {orders}")
     every = None if given is None else given.repeat(orders, 1)
     turn = turns_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
     if rows is not None:
@@ -159,16 +157,16 @@ def path_bound(
     generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Bound:
-    """The bound on every row of `x_0` by whole paths: unbiased, and with no time to draw.
+    """The bound on every row of `x_0` by whole paths: unbiased, without random times.
 
     Args:
-        model: put it in evaluation mode first, unless dropout is meant.
+        model: put it in evaluation mode first, to switch off dropout.
         x_0: data.
         label: classes, for a network that takes them.
-        samples: orders of each sequence, one network call each. For one figure over many sequences 1 is best.
+        samples: orders per sequence, one network call each. For the mean over many sequences 1 is best.
         batch_size: sequences per network call.
         generator: source of all randomness.
-        progress: called after every batch with the number of sequences it held.
+        progress: called after every batch with its number of sequences.
     """
     refuse_nothing(len(x_0), samples, batch_size)
     x_0 = model.process.data("x_0", x_0).to(model.device)
@@ -178,7 +176,7 @@ def path_bound(
             turn = turns_for(model, len(rows), generator=generator)
             cost = path_costs(model, x_0[rows], turn, None if label is None else label[rows])
             if cost.isnan().any():
-                raise ValueError("the network gives nan: the bound is not a number")
+                raise ValueError("the network's output is nan, so the bound is nan: check the network")
             score[rows] += cost.double().sum(-1) / samples
             if progress is not None:
                 progress(len(rows))

@@ -98,7 +98,7 @@ class Pretrained(nn.Module):
             options: `revision`, `cache_dir`, `force_download`, `local_files_only` and `token`, for a repository.
         """
         for name in sorted(options.keys() - set(_HUB)):
-            raise ValueError(f"from_pretrained takes no option {name}")
+            raise ValueError(f"from_pretrained has no option {name}")
         folder = Path(pretrained_model_name_or_path)
         if folder.is_dir():
             config_path, weights_path = folder / CONFIG, folder / WEIGHTS
@@ -131,7 +131,7 @@ class Pretrained(nn.Module):
                 raise ValueError("not a JSON object")
             found = config.pop("format", None)
             if found != FORMAT:
-                raise ValueError(f"it has format {found}, this version of dmb reads {FORMAT}")
+                raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
             return cls.from_description(config, tensors)
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error

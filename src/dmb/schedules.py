@@ -17,12 +17,12 @@ from dmb.configurable import Configurable
 
 
 class Exits(NamedTuple):
-    """How likely states are to have been left by some clock times, and how fast they are left then, float64."""
+    """The intensity and the rate of leaving each state, at given clock times, float64."""
 
     intensity: Float[Tensor, "b g n"]
-    """`-log` of the chance that a state has not been left; `g` is `d`, or 1 when all positions share it."""
+    """`-log` of the probability that a state has not been left; `g` is `d`, or 1 if all positions share it."""
     rate: Float[Tensor, "c g n"]
-    """Its derivative in clock time; `c` is 1 where that is constant."""
+    """Its derivative in clock time; `c` is 1 if that is constant."""
 
 
 def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> Exits:
@@ -35,7 +35,7 @@ ExitsAt = Callable[[Float[Tensor, " b"]], Exits]
 
 
 class Clock(NamedTuple):
-    """Times that have been checked, and the clock times that they are: all that a closed form needs. float64."""
+    """Checked times, and their clock times: all that a closed form needs. float64."""
 
     t: Float[Tensor, " b"]
     sigma_bar: Float[Tensor, " b"]
@@ -43,7 +43,7 @@ class Clock(NamedTuple):
     sigma: Float[Tensor, " b"]
     """`σ(t)`, its derivative."""
     start: Float[Tensor, " b"] | None = None
-    """The clock time from which a transition is counted; None: from the beginning."""
+    """The clock time at which a transition begins; None: 0."""
 
     @property
     def elapsed(self) -> Float[Tensor, " b"]:
@@ -51,7 +51,7 @@ class Clock(NamedTuple):
         return self.sigma_bar if self.start is None else self.sigma_bar - self.start
 
     def since(self, earlier: "Clock") -> "Clock":
-        """The same times, counted from `earlier` ones."""
+        """The same times, for transitions that begin at the times of `earlier`."""
         return self._replace(start=earlier.sigma_bar)
 
     def rows(self, index: Int[Tensor, " k"]) -> "Clock":
@@ -72,8 +72,8 @@ class Schedule(nn.Module, Configurable, ABC):
 
         Args:
             t: times in [0, 1].
-            exits: tells how likely the process is to have left each state by a clock time. Only a schedule that adapts
-                to the process, such as `Canonical`, asks it.
+            exits: gives the `Exits` of the process at a clock time. Only schedules that adapt to the process, such as
+                `Canonical`, use it.
         """
 
     @abstractmethod
@@ -82,10 +82,10 @@ class Schedule(nn.Module, Configurable, ABC):
 
 
 class LogLinear(Schedule):
-    r"""`σ̄(t) = -log(1 - (1 - survival) t)`: at unit rate the chance to have changed grows linearly in `t`.
+    r"""`σ̄(t) = -log(1 - (1 - survival) t)`: at rate 1, the probability of a change grows linearly in `t`.
 
     Args:
-        survival: the chance that a state of exit rate 1 is still unchanged at `t = 1`; SEDD and the paper use 1e-3.
+        survival: the probability that a state of exit rate 1 is unchanged at `t = 1`; SEDD and the paper use 1e-3.
 
     >>> LogLinear()(torch.tensor([0.0, 0.5])).sigma_bar
     tensor([0.0000, 0.6921], dtype=torch.float64)
@@ -164,24 +164,24 @@ class Linear(Schedule):
 
 
 class Canonical(Schedule):
-    r"""Time as the expected fraction of changeable tokens that have changed, whatever the rates are now.
+    r"""Time as the expected fraction of changeable tokens that have changed, whatever the current rates.
 
     If `S_x(u)` is the intensity with which state `x` is left by clock time `u`, then `u` solves
     `Σ_x μ_x exp(-S_x(u)) = M (1 - (1 - survival) t)` over the states that can be left, `M` being their total mass, all
     positions together; and `du/dt = (1 - survival) M / Σ_x μ_x S'_x(u) exp(-S_x(u))`.
 
-    The score part of the bound does not change under a change of time (for a network that is told the clock time, or
-    nothing), so this is a gauge and not a parameter: `u` is not differentiated. With it, the common scale of the rates
-    means nothing, and whatever the fastest clock destroys is sampled as often as what the slowest does. When every
-    state leaves at one rate it is `LogLinear`.
+    A change of time does not change the score part of the bound (for a network that receives the clock time, or no
+    time), so this is a choice of gauge and not a parameter: `u` is not differentiated. A common factor of all rates
+    then has no effect, and changes by the fastest clock are sampled as often as those by the slowest. If every state is
+    left at the same rate, it is `LogLinear`.
 
-    On a tree with names a token changes more than once, and every name that it may pass counts as a state that it is
-    in, so that coarse stages are drawn as often as fine ones: `μ` of a name is the mass below it.
+    On a tree with names a token changes more than once. Every name on its way counts as a state that it is in, so that
+    coarse stages are drawn as often as fine ones: `μ` of a name is the mass below it.
 
-    A process that is given one bound to nothing binds a copy of it to its own `stage_mass`.
+    A process binds a copy of an unbound schedule to its own `stage_mass`.
 
     Args:
-        survival: the fraction of changeable tokens that is still unchanged at `t = 1`.
+        survival: the expected fraction of changeable tokens that are unchanged at `t = 1`.
 
     >>> schedule = Canonical().bind(torch.tensor([[0.5, 0.3, 0.2]]))
     >>> rates = torch.tensor([[[1.0, 1.0, 0.0]]])
@@ -193,7 +193,7 @@ class Canonical(Schedule):
 
     # never seen to need more than 25: steady clocks over 12 decades of rates, mixed profiles, exponents from 0.1 to 30
     _MAX_STEPS = 200
-    _STEPS_OF_ACCELERATOR = 40  # which is not asked whether it is done: that would make the host wait for it
+    _STEPS_OF_ACCELERATOR = 40  # a fixed number: to ask it whether it is done would make the host wait
 
     def __init__(self, survival: float = 1e-3):
         super().__init__()
@@ -201,7 +201,7 @@ class Canonical(Schedule):
         self.register_buffer("marginals", None)
 
     def bind(self, marginals: Float[Tensor, "g n"]) -> "Canonical":
-        """Fix `μ`, the mass of the data in every state, `[d, n]` or `[1, n]`; only ratios of it matter."""
+        """Fix `μ`, the mass of the data in every state, `[d, n]` or `[1, n]`; only its ratios matter."""
         if marginals.ndim != 2:
             raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
         if not ((marginals >= 0) & marginals.isfinite()).all():
@@ -272,7 +272,7 @@ class Canonical(Schedule):
     def _mixture(self, exits: ExitsAt | None) -> tuple[ExitsAt, Float[Tensor, "g n"]]:
         """Weights, summing to 1, of the states that data visit and some clock leaves."""
         if exits is None or self.marginals is None:
-            raise ValueError("canonical time is a property of a process: bind it to marginals, and give its exits")
+            raise ValueError("canonical time belongs to a process: bind it to marginals, and give its exits")
         late = torch.full((1,), 1e3, dtype=torch.float64, device=self.marginals.device)
         leaves = exits(late).intensity[0] > 0
         if self.marginals.shape[1] != leaves.shape[1]:
@@ -282,7 +282,9 @@ class Canonical(Schedule):
             )
         weights = torch.where(leaves, self.marginals, 0.0)
         if numerics.on_host(weights) and weights.sum() == 0:
-            raise ValueError("canonical time needs a state that data visit and a clock leaves; every rate is 0 there")
+            raise ValueError(
+                "canonical time needs a state of the data with a positive rate of leaving it, got only rates of 0"
+            )
         return exits, weights / weights.sum()
 
     def config(self) -> dict[str, Any]:

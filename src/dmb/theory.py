@@ -1,4 +1,4 @@
-"""The paper's theorems as functions that run."""
+"""The paper's theorems as runnable functions."""
 
 import itertools
 import math
@@ -199,7 +199,7 @@ def exact_bridge(
         learning_rate: Adam's, on the process's raw parameters.
     """
     if process.num_positions != 1:
-        raise ValueError(f"the exact bridge runs on one position, got a process of {process.num_positions}")
+        raise ValueError(f"the exact bridge needs a process of one position, got {process.num_positions}")
     mu = checks.distribution("mu", mu, (process.num_states,))
     p_0 = checks.distribution("p_0", p_0, (process.num_states,))
     optimiser = torch.optim.Adam(process.parameters(), lr=learning_rate)

@@ -1,4 +1,4 @@
-"""Devices that cut the variance of an estimate and leave its mean as it is: of the bound, and of its gradient."""
+"""Methods that reduce the variance of the bound and of its gradient, and do not change their mean."""
 
 from collections.abc import Callable
 
@@ -40,16 +40,16 @@ def sample_split(
 
 
 class TimeDensity:
-    """A density of times, constant on bins, that learns where an estimate needs them most.
+    """A density of times, constant on bins, that adapts to where an estimate varies most.
 
-    The variance of an importance-weighted estimate is least when the density is proportional to the integrand's root
-    mean square; with stratified times, which take care of the mean, to its standard deviation. Bins are finer towards
-    0. 0.3 of it stays uniform, which bounds the weights; what a batch teaches is used from the next batch on.
+    The variance of an importance-weighted estimate is smallest if the density is proportional to the integrand's root
+    mean square; for stratified times, which remove the variance of the mean, to its standard deviation. Bins are finer
+    towards 0. A share of 0.3 stays uniform, which bounds the weights. A batch affects the density of the next one.
 
     Args:
-        central: go by the standard deviation, not the root mean square.
-        keep: how much of what it has learned it keeps at every update; below 1 for a model that changes.
-        device: where times live.
+        central: use the standard deviation, not the root mean square.
+        keep: factor on past observations at every update; below 1 for a model that changes.
+        device: device of the times.
     """
 
     _BINS, _UNIFORM, _PRIOR_COUNT = 12, 0.3, 16.0
@@ -74,7 +74,7 @@ class TimeDensity:
         return t.clamp(min=torch.finfo(t.dtype).tiny), widths[index] / mass[index]
 
     def observe(self, t: Float[Tensor, " b"], value: Float[Tensor, " b"]) -> None:
-        """Note what a batch has cost, for `learn`."""
+        """Store the costs of a batch for `learn`."""
         finite = value.isfinite()
         value = torch.where(finite, value.double(), 0.0)
         seen = torch.stack([finite.double(), value, value.square()])
@@ -82,7 +82,7 @@ class TimeDensity:
         self._noted.index_add_(1, index, seen)
 
     def learn(self, reduce: Reduce | None = None, processes: int = 1) -> None:
-        """Learn from what was noted since last time, on all of several processes."""
+        """Learn from the batches since the last call, over all processes."""
         noted = self._noted if reduce is None else processes * reduce(self._noted)
         self.seen.mul_(self._keep).add_(noted)
         self._noted.zero_()
@@ -99,12 +99,12 @@ class TimeDensity:
 
 
 class MoveControl:
-    r"""Control variates: tokens that moved, less those that were expected to.
+    r"""Control variates: the number of tokens that moved, minus its expectation.
 
-    Most of the noise of one evaluation is *how many* tokens happened to move and whether they were rare ones. Both
-    have known means: if `m_i` says whether position `i` moved and `p_i` is the chance of it, `Σ_i (m_i - p_i) / t` has
-    mean 0, and so has the same sum weighted by the token's surprisal `-log p_0(x_0^i)`. Coefficients are fitted by
-    least squares on the batches before, so that what is subtracted has mean 0 exactly.
+    Most of the noise of one evaluation comes from *how many* tokens moved, and from how rare they were. Both have known
+    means: if `m_i` is 1 if position `i` moved and `p_i` the probability of it, `Σ_i (m_i - p_i) / t` has mean 0, and so
+    has the same sum weighted by the token's surprisal `-log p_0(x_0^i)`. Coefficients are fitted by least squares on
+    previous batches, so that the subtracted term has mean 0 exactly.
     """
 
     _FEATURES, _NUISANCE = 3, 2  # the mean and its slope in t are fitted along, but never subtracted
@@ -143,10 +143,10 @@ class MoveControl:
 
 
 class CostBaseline:
-    r"""What a position is expected to cost, by what can be known of it alone: a baseline for the gradient in the rates.
+    r"""The expected cost of a position, given its own token only: a baseline for the gradient in the rates.
 
-    A linear fit to the integrand, on the batches before: if the token has moved, on `1/t` and 1 and the same times its
-    surprisal `-log p_0(x_0)`; if it has not, on 1 and `t`. Older batches count for less and less.
+    A linear fit to the integrand, on previous batches. If the token has moved, the features are `1/t`, 1, and both
+    times its surprisal `-log p_0(x_0)`; if it has not, 1 and `t`. Older batches have less weight.
     """
 
     _FEATURES, _KEEP = 6, 0.99
@@ -165,9 +165,9 @@ class CostBaseline:
         value: Float[Tensor, "b d"],
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d"]:
-        """The cost to expect at each position, by the fit so far (at first 0); `value` is noted for `learn`."""
+        """The expected cost at each position, by the fit so far (initially 0); `value` is stored for `learn`."""
         features = self.features(process, x_0, x_t, t)
-        if given is not None:  # they cost nothing, and teach nothing
+        if given is not None:  # given positions cost nothing, and are left out of the fit
             features = torch.where(given[..., None], 0.0, features)
         self.observe(features, t, value)
         coefficients = torch.linalg.pinv(self.gram, hermitian=True) @ self.moment
@@ -176,21 +176,21 @@ class CostBaseline:
     def features(
         self, process: ForwardProcess, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
     ) -> Float[Tensor, "b d f"]:
-        """What the fit goes by, each times `t`, so that no time outweighs the others."""
+        """The features of the fit, each times `t`, so that no time outweighs the others."""
         t = t.double()[:, None]
         moved = (x_t != x_0).double()
         rare = moved * surprisal(process, x_0)
         return torch.stack([moved, moved * t, rare, rare * t, (1 - moved) * t, (1 - moved) * t * t], dim=-1)
 
     def observe(self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"], value: Float[Tensor, "b d"]) -> None:
-        """Note what a batch has cost, for `learn`."""
+        """Store the costs of a batch for `learn`."""
         target = value.detach().double() * t.double()[:, None]
         target = torch.where(target.isfinite(), target, 0.0)
         design = torch.cat([features, target[..., None]], dim=-1).flatten(0, 1)
         self._noted.append(features.flatten(0, 1).T @ design / len(design))
 
     def learn(self, reduce: Reduce | None = None) -> None:
-        """Learn from what was noted since last time, if anything was; on all of several processes."""
+        """Learn from the batches since the last call, if there were any, over all processes."""
         if not self._noted:
             return
         mean = torch.stack(self._noted).mean(0)
@@ -201,5 +201,5 @@ class CostBaseline:
 
 
 def surprisal(process: ForwardProcess, x_0: Int[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-    """`-log p_0(x_0)` at each position, by the marginals of the process; 0 where they say that it cannot be."""
+    """`-log p_0(x_0)` at each position, by the marginals of the process; 0 where `p_0(x_0) = 0`."""
     return -numerics.pick(process.p_0[None], x_0).double().log().nan_to_num(neginf=0.0)

@@ -78,7 +78,7 @@ def test_the_largest_value_is_found_block_by_block(monkeypatch):
         (np.zeros((0, 5), dtype=int), r"got \[0, 5\]"),
         (VALUES - 1, "must hold integers ≥ 0, got -1"),
         (VALUES[:2], "at least 3 rows, one per split, got 2"),
-        (np.zeros((5, 2), dtype=int), "at least 2 states to learn from, got 1"),
+        (np.zeros((5, 2), dtype=int), "at least 2 states, got 1"),
     ],
 )
 def test_arrays_that_cannot_be_tokens_are_named(values, message):

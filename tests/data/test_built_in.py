@@ -93,7 +93,7 @@ def test_a_python_without_topics_or_sources_is_a_clear_error(library, monkeypatc
     with pytest.raises(ValueError, match="needs the sources of the standard library, which are not in"):
         pydocs()
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(ValueError, match=r"needs pydoc_data.topics, which this Python ships without"):
+    with pytest.raises(ValueError, match=r"needs pydoc_data.topics, which this Python lacks: use another Python"):
         pydocs()
     assert not list((home / "cache").iterdir())
 

@@ -81,7 +81,7 @@ def test_a_failure_leaves_nothing_behind(home):
 
     with pytest.raises(KeyboardInterrupt):
         cached("x", [1], fails)
-    with pytest.raises(ValueError, match="no tokens are left"):
+    with pytest.raises(ValueError, match="the data have no tokens"):
         cached("x", [1], list)
     assert not list((home / "cache").iterdir())
 

@@ -187,7 +187,7 @@ def test_without_a_network_a_copy_is_asked_for(photographs, monkeypatch):
 
 
 def test_before_it_is_prepared_the_command_is_named(photographs):
-    with pytest.raises(ValueError, match=r"cifar10 is not here: run `dmb prepare cifar10`, or .*--from PATH"):
+    with pytest.raises(ValueError, match=r"cifar10 is not prepared: run `dmb prepare cifar10`, or .*--from PATH"):
         load("cifar10")
 
 
@@ -267,7 +267,7 @@ def test_a_damaged_copy_is_prepared_again_or_named(photographs, tmp_path, home):
     damaged = bytearray(path.read_bytes())
     damaged[5000] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="cifar10 is not here: run `dmb prepare cifar10`"):
+    with pytest.raises(ValueError, match="cifar10 is not prepared: run `dmb prepare cifar10`"):
         cifar10()
     photographs.folder(home / "cifar10")
     np.testing.assert_array_equal(cifar10().test[:], photographs.x[20:].reshape(4, 3072))

@@ -118,7 +118,7 @@ def test_a_pseudo_count_that_is_none_is_an_error(pseudo_count):
         ({"codec": Bytes()}, "the train split must have the codec's 256 states, got 3"),
         ({"test": Rows(np.zeros((2, 2), dtype=int), 4)}, "the test split must have the codec's 3 states, got 4"),
         ({"validation": Rows(np.zeros((2, 5), dtype=int), 3)}, "validation split must have 2 positions .* got 5"),
-        ({"codec": Characters("a")}, "at least 2 states to learn from, got 1: all tokens are equal"),
+        ({"codec": Characters("a")}, "at least 2 states, got 1: all tokens are equal"),
         ({"num_classes": 3}, "num_classes must be 0 if and only if there are no labels, got 3"),
         ({"state_counts": torch.tensor([3])}, r"state_counts must have shape \[2\], got \[1\]"),
         ({"state_counts": torch.tensor([3, 4])}, r"state_counts must lie in \[1, 3\], got \[3, 4\]"),

@@ -38,7 +38,7 @@ def test_without_a_home_directory_the_message_says_what_to_set(monkeypatch):
 
     monkeypatch.delenv("DMB_DATA")
     monkeypatch.setattr(Path, "expanduser", nowhere)  # a user without an entry and without $HOME
-    with pytest.raises(ValueError, match=r"~/.cache/dmb is in a home directory that is not there: set \$DMB_DATA"):
+    with pytest.raises(ValueError, match=r"~/.cache/dmb is in a home directory that does not exist: set \$DMB_DATA"):
         data_home()
 
 

@@ -134,7 +134,7 @@ def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
     assert (data.num_classes, sum(map(len, data.splits().values()))) == (4, 20)
     assert "classes by sub-folder: 'ant', 'bee', 'cat', 'dog'" in data.notes
     (tmp_path / "zoo" / "cat" / "loop").symlink_to(tmp_path / "zoo")
-    with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that it lies in, got .*zoo: remove"):
+    with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that contains it, got .*zoo: remove"):
         images(tmp_path / "zoo")
 
 
@@ -224,9 +224,9 @@ def splits(folder):
         (cut_short, "05.png cannot be read as an image: .+"),
         (lambda folder: (folder / "05.png").write_text("hello"), "05.png cannot be read as an image$"),
         (lambda folder: (folder / "05.png").write_bytes(b""), "05.png cannot be read as an image$"),
-        (sixteen_bits, "05.png must have 8 bits a channel, got an image of mode I;16"),
+        (sixteen_bits, "05.png must have 8 bits per channel, got an image of mode I;16"),
         (two_images, "photos: data must have at least 3 rows, one per split, got 2"),
-        (splits, "photos must have a sub-folder a class, got test, train: give one of these instead"),
+        (splits, "photos must have one sub-folder per class, got test, train: give one of these instead"),
     ],
 )
 def test_images_that_do_not_fit_are_named_and_nothing_is_cached(tmp_path, home, spoil, message):

@@ -78,9 +78,9 @@ def test_such_a_file_is_text_to_whoever_says_so(tmp_path):
         ("NOVEL.TXT", "did you mean 'novel.txt'?"),
         ("digitz", "did you mean 'digits'?"),
         ("texts/novle.txt", "did you mean 'texts/novel.txt'?"),
-        ("./digitz", "built in are cifar10, digits, markov, pydocs, text8"),  # a path is no name
-        ("nowhere/novel.txt", "built in are cifar10, digits, markov, pydocs, text8"),
-        ("qqq", "built in are cifar10, digits, markov, pydocs, text8"),
+        ("./digitz", "give a path, or one of cifar10, digits, markov, pydocs, text8"),  # a path is no name
+        ("nowhere/novel.txt", "give a path, or one of cifar10, digits, markov, pydocs, text8"),
+        ("qqq", "give a path, or one of cifar10, digits, markov, pydocs, text8"),
     ],
 )
 def test_a_wrong_guess_gets_a_suggestion(tmp_path, monkeypatch, source, suggestion):
@@ -99,13 +99,13 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     np.save("x.npy", np.arange(40).reshape(20, 2) % 3)
     for source, options, message in [
         ("one.png", {}, "one.png is a single image: give the folder that holds it"),
-        ("", {}, "source must be the name of a data set or a path, got nothing"),
+        ("", {}, "source must be the name of a data set or a path, got an empty string"),
         ("x" * 5000, {}, "no data set or file called 'xxx"),
         ("x\0y", {}, r"no data set or file called 'x\\x00y'"),
         ("digits", {"kind": "text"}, "kind must be array for digits, got text"),
         (".", {"kind": "table"}, "kind must be images for ., got table"),
-        ("digits", {"most_states": 9}, "most_states is read for array files only, got 9 for digits"),
-        ("x.npy", {"length": 50}, "length must be 2 for x.npy, got 50: leave it out, only text has a choice"),
+        ("digits", {"most_states": 9}, "most_states applies to array files only, got 9 for digits"),
+        ("x.npy", {"length": 50}, "length must be 2 for x.npy, got 50: leave it out, except for text"),
     ]:
         with pytest.raises(ValueError, match=message):
             load(source, **options)

@@ -92,7 +92,7 @@ def test_the_true_digests_and_sizes_are_these():
 
 
 def test_without_a_copy_the_message_says_what_to_run(raw):
-    with pytest.raises(ValueError, match=r"text8 is not here: run `dmb prepare text8`, or .*--from FILE"):
+    with pytest.raises(ValueError, match=r"text8 is not prepared: run `dmb prepare text8`, or .*--from FILE"):
         text8()
 
 
@@ -198,7 +198,7 @@ def test_a_damaged_copy_is_made_again_or_named(raw, tmp_path, home):
     damaged = bytearray(path.read_bytes())
     damaged[2000] = (damaged[2000] + 1) % 27
     path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="text8 is not here: run `dmb prepare text8`"):
+    with pytest.raises(ValueError, match="text8 is not prepared: run `dmb prepare text8`"):
         text8(length=10)
     (home / "text8.zip").write_bytes(zipped(raw))
     assert "".join(text8(length=1).codec.decode(text8(length=1).train[:])) == raw[:3600].decode()

@@ -137,7 +137,7 @@ def test_sizes_run_from_half_a_million_to_the_papers():
 
 def test_a_table_is_not_saved_as_a_model(tmp_path):
     process = dmb.UniformProcess(1, 2)
-    with pytest.raises(ValueError, match="a Tabular network is a table, not a model to save"):
+    with pytest.raises(ValueError, match="a Tabular network cannot be saved"):
         dmb.Bridge(process, dmb.Tabular(torch.tensor([0.5, 0.5]), process)).save_pretrained(tmp_path)
 
 

@@ -211,9 +211,11 @@ def test_a_causal_network_refuses_any_other_order():
     left_to_right = torch.arange(POSITIONS).expand(5, -1)
     assert torch.equal(network(x, turn=left_to_right), network(x))
     for turn in (left_to_right.flip(-1), random_turns(), left_to_right[:, [0, 1, 2, 3, 4, 6, 5]]):
-        with pytest.raises(ValueError, match="reads from left to right: what is not masked must be a beginning"):
+        with pytest.raises(
+            ValueError, match="reads from left to right: unmasked tokens must come before all masked ones"
+        ):
             network(x, turn=turn)
-    with pytest.raises(ValueError, match="what is not masked must be a beginning"):
+    with pytest.raises(ValueError, match="unmasked tokens must come before all masked ones"):
         network(x.index_fill(1, torch.tensor([2]), STATES - 1))
 
 
@@ -224,7 +226,7 @@ def test_a_causal_network_refuses_tokens_of_one_turn_which_must_not_see_each_oth
 
 def test_a_causal_network_refuses_to_learn_from_what_is_given_to_its_right():
     bridge, given = causal_bridge(), torch.arange(POSITIONS).expand(5, -1) == 3
-    with pytest.raises(ValueError, match="must be a beginning"):
+    with pytest.raises(ValueError, match="must come first in that order"):
         bridge.loss(tokens(), given=given)
 
 

@@ -83,7 +83,7 @@ def test_a_state_of_twice_the_exponent_is_masked_with_the_square_of_the_chance()
             lambda: dmb.TokenwiseMasking.from_marginals(
                 marginals(2, 3, states=(3, 2)), state_counts=torch.tensor([3, 2]), tied=True
             ),
-            r"equally many states, got \[3, 2\]",
+            r"the same number of states, got \[3, 2\]",
         ),
         (lambda: tokenwise(n=3).log_transition(X_0, 0.3, start=0.5), "start must not come after t"),
         (lambda: tokenwise(n=3).log_likelihood(X_0, 0.3, start=0.5), "start must not come after t"),

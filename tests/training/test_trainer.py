@@ -147,7 +147,7 @@ def test_the_model_in_the_folder_can_be_loaded_at_every_moment(tmp_path, data, m
 
 def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, data):
     run(make(data), data, folder=tmp_path)
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already holds a run"):
         run(make(data), data, folder=tmp_path)
 
 
@@ -430,7 +430,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(name, value):
 
 
 def test_an_unknown_setting_is_refused_with_those_that_exist(data):
-    with pytest.raises(ValueError, match="no training setting called steps; there are cycles"):
+    with pytest.raises(ValueError, match="no training setting called steps: choose from cycles"):
         dmb.train(make(data), data, steps=3)
 
 

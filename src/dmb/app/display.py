@@ -19,9 +19,9 @@ class Display:
     """A live picture of a run in a terminal; elsewhere (a file, a pipe) one line per report.
 
     Args:
-        console: where to.
-        codec: shows the sample.
-        baseline: shown beside the figure that models are chosen by.
+        console: where to print.
+        codec: decodes the sample.
+        baseline: printed beside the figure that models are chosen by.
     """
 
     def __init__(self, console: Console, codec: Codec, baseline: Fact | None = None):
@@ -94,7 +94,7 @@ def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=None)
-        shown = time.monotonic() - 25  # where nobody watches: after five seconds, then every thirty
+        shown = time.monotonic() - 25  # without a terminal: one line after 5 seconds, then every 30
 
         def advance(done: int, total: int) -> None:
             nonlocal shown

@@ -17,13 +17,13 @@ def locked(folder: Path, name: str = ".lock", *, wait: bool = False) -> Iterator
 
     Args:
         folder: where the lock file lies; links are not followed.
-        name: of the lock file. Training holds `.lock`.
-        wait: wait for another process to let go; otherwise that is a ValueError.
+        name: name of the lock file. Training holds `.lock`.
+        wait: wait until another process releases the lock; otherwise raise a ValueError.
     """
     with os.fdopen(os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)) as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise ValueError(f"another process is training in {folder}") from error
+                raise ValueError(f"another process is training in {folder}: wait for it, or stop it") from error
         yield

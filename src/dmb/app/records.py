@@ -85,11 +85,11 @@ class ImageResult:
     fid: float
     """Fréchet Inception Distance of samples."""
     floor: float
-    """The same of training images once they have been tokens: what a perfect model would reach."""
+    """The distance of training images after the codec: what a perfect model would reach."""
     real: float
-    """The same of training images as they are."""
+    """The distance of unchanged training images."""
     images: int
-    """How many there are of each kind."""
+    """Number of images of each kind."""
     sampler: str
     steps: int
     guidance: float = 1.0
@@ -167,11 +167,10 @@ def validations(records: list[Record]) -> list[Record]:
 
 
 def bits_after(records: Sequence[Record], cpu_seconds: float) -> float:
-    """The best bound on validation data after so much processor time, linear in time between two evaluations.
+    """The best bound on validation data after this processor time, interpolated linearly between evaluations.
 
-    Such a curve is usually convex, so interpolation is rather too high than too low: a run that goes on for longer
-    gains nothing by it. After the last evaluation it is the best of all; before the first, or if times are unknown,
-    nan.
+    Such a curve is usually convex, so interpolation overestimates it, and favours no run that lasts longer. After the
+    last evaluation it is the best of all; before the first, or if times are unknown, nan.
     """
     known = [record for record in records if math.isfinite(record.cpu_seconds) and math.isfinite(record.bits)]
     times, bits = [record.cpu_seconds for record in known], accumulate((record.bits for record in known), min)
@@ -194,4 +193,4 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
     try:
         return kind(**known)
     except TypeError as error:
-        raise ValueError(f"{file} lacks something: {error}") from error
+        raise ValueError(f"{file} lacks an entry: {error}") from error

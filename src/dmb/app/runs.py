@@ -1,15 +1,15 @@
 """A run folder: everything about one training run, in files that say what they are.
 
-run.json            version, recipe with every setting, the command that repeats it, how tokens become data again
+run.json            version, recipe with every setting, the command that repeats it, codec
 config.json         the model's description      \\ written by `Bridge.write`:
 model.safetensors   its weights, best so far      / load them with `Bridge.from_pretrained(folder)`
 metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
-vqvae/              of a bridge over codes, a copy of the VQ-VAE that makes images of them
+vqvae/              for a bridge over codes, a copy of the VQ-VAE that decodes them
 data.safetensors    marginals of the training data and a few validation examples, for the report
 checkpoints/        what a resumed run needs
-samples/            one sample of every evaluation, in the data's own format
-evaluation.json     results of `dmb evaluate`
-report.html         what `dmb report` makes of all this
+samples/            one sample of every evaluation, in the format of the data
+evaluation.json     results of `dmb evaluate` and `dmb fid`
+report.html         the page that `dmb report` writes
 """
 
 import json
@@ -88,7 +88,7 @@ class Run:
 
     @staticmethod
     def refuse_existing(path: Path) -> None:
-        """A ValueError if there is something at `path`, other than what a kill has left of making it."""
+        """Raise a ValueError if `path` exists, except for the remains of a killed `create`."""
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
@@ -97,11 +97,11 @@ class Run:
 
     @classmethod
     def open(cls, path: Path, recipe: str | None = None) -> "Run":
-        """The run in `path`, or an error that says why it is none.
+        """The run in `path`, or an error that says why it is not a run.
 
         Args:
             path: the folder.
-            recipe: for a run of a recipe of the user's own, `FILE.py:FUNCTION`. Code is run only if it is named here.
+            recipe: for a run with the user's own recipe, `FILE.py:FUNCTION`. Code is run only if it is named here.
         """
         file = path / "run.json"
         if not file.is_file():
@@ -113,7 +113,7 @@ class Run:
             raise ValueError(f"{file} does not describe a run: {error}") from error
         if found != FORMAT:
             raise ValueError(
-                f"{path} is a run of format {found}, made by dmb {config.get('version')}, which reads it; "
+                f"{path} is a run of format {found}, made by dmb {config.get('version')}, which can read it; "
                 f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
         try:
@@ -132,7 +132,7 @@ class Run:
     @staticmethod
     def _own_recipe(path: Path, name: str, given: str | None) -> Recipe | None:
         if given is None and ".py:" in name:
-            raise ValueError(f"{path} has parts of your own making: give --recipe {name}, whose code is then run")
+            raise ValueError(f"{path} uses your own recipe: give --recipe {name}, whose code is then run")
         return None if given is None else find_recipe(given)
 
     def _write_config(self) -> None:
@@ -151,21 +151,21 @@ class Run:
         return locked(self.path)
 
     def change(self, recipe: Recipe) -> None:
-        """Go on with other settings from here."""
+        """Continue with other settings."""
         self.recipe = recipe
         self._write_config()
 
     def bridge(self, device: str = "cpu") -> Bridge:
         """The best bridge so far."""
         if not (self.path / WEIGHTS).is_file():
-            raise ValueError(f"{self.path} has no model yet: it is saved at the first evaluation")
+            raise ValueError(f"{self.path} has no model yet: wait for the first evaluation, which saves it")
         return Bridge.from_pretrained(self.path, map_location=device)
 
     def data(self, source: str | None = None, *, progress: Callable[[int, int], None] | None = None) -> DataSet:
         """The run's data, or another file read the way the run's was; a ValueError if its data have changed."""
         data = self.recipe.data.load(source, codec=self.codec, progress=progress)
         if source is None and data.digest() != self.about["digest"]:
-            raise ValueError(f"{self.recipe.data.source} has changed since the run began")
+            raise ValueError(f"{self.recipe.data.source} has changed since the run began: restore it, or train again")
         return data
 
     def summary(self) -> dict[str, Tensor]:

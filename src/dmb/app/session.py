@@ -22,7 +22,7 @@ from dmb.training import Engine, TrainingSettings
 from dmb.training.engine import engine, exit_now
 
 MODEL = ("data.", "process.", "network.", "head")
-"""How the names of settings begin that make a model: they cannot change in the middle of a run."""
+"""Prefixes of the settings that define a model: these cannot change during a run."""
 
 
 def session(
@@ -37,10 +37,10 @@ def session(
         path: the run folder: a new one, or an old one to continue.
         resume: continue what is there.
         console: where to show progress.
-        own: the recipe of the user's own that the run is of, if so; see `Run.open`.
+        own: the user's own recipe of the run, if any; see `Run.open`.
         options: of `dmb.training.engine`.
     """
-    # mistakes are found before there are several processes to report them
+    # find mistakes before several processes are started, which would all report them
     first = os.environ.get("LOCAL_RANK", "0") == "0"
     with counting(console if first else Console(quiet=True), "reading the data") as progress:
         if resume:
@@ -94,7 +94,7 @@ def session(
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
-    """How long all steps of Score-learning take on this device, as one step tells that is tried and forgotten."""
+    """Estimated time of all steps of Score-learning on this device, from one trial step that is discarded."""
     model = copy.deepcopy(model)  # a step leaves traces
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
@@ -114,11 +114,11 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
     changed = [name for name in before.differences(now) if name.startswith(MODEL)]
     if changed:
         names = ", ".join(changed)
-        raise ValueError(f"{names} cannot change in the middle of a run: start another with dmb train")
+        raise ValueError(f"{names} cannot change during a run: start another run with dmb train")
 
 
 def _finished(run: Run) -> str:
-    """How well the model of a run did that has come to its end, and what to do with it."""
+    """The result of a finished run, and the commands to use next."""
     best, path = run.best(), shlex.quote(str(run.path))
     if best is None:
         return f"ended before the first evaluation: dmb resume {path} continues"
@@ -127,20 +127,20 @@ def _finished(run: Run) -> str:
 
 
 def _ended(run: Run) -> str:
-    """Why a run is over, and how to train for longer."""
+    """Why a run has ended, and how to train for longer."""
     settings, evaluated = run.recipe.training, validations(run.metrics())
     stale = next((number for number, record in enumerate(reversed(evaluated)) if record.improved), len(evaluated))
     if 0 < settings.patience <= stale:
-        return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0, goes on all the same"
+        return f"{stale} evaluations have not improved; --patience {2 * stale}, or 0 (no limit), continues"
     if evaluated and evaluated[-1].cycle + 1 < settings.cycles:
-        return f"the bound has fallen below --tolerance {settings.tolerance}; 0 goes on all the same"
+        return f"the bound has fallen below --tolerance {settings.tolerance}; --tolerance 0 continues"
     return f"all steps are done; --cycles {2 * settings.cycles} trains for twice as long"
 
 
 def _announce(
     console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool, again: str
 ) -> None:
-    """What was understood, what will be trained, and how long it will take."""
+    """Print how the data were read, what will be trained, and how long it will take."""
     first, *others = data.describe()
     for line in (f"{data.name}: {first}", *others):
         _say(console, line)

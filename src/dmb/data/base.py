@@ -1,4 +1,4 @@
-"""A data set: three splits, what their tokens mean, and how often each occurs."""
+"""A data set: three splits, the meaning of their tokens, and their frequencies."""
 
 import hashlib
 import math
@@ -17,18 +17,18 @@ from dmb.data.splits import Stream as Stream
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataSet:
-    """Tokens to learn from, and the codec that turns tokens back into what the user knows.
+    """Tokens, and the codec that turns them back into text, images or tables.
 
     Args:
         name: `digits`, `text8`, …, or the file's name.
-        source: what `load` takes to give this data set again; empty for an array that came from memory.
+        source: the name or path to `load` this data set again; empty for an array from memory.
         codec: tokens <-> text, images or table rows.
-        train: the split to learn from.
-        validation: the split to choose by.
-        test: the split to report.
-        state_counts: how many states each position has, if they differ.
+        train: the split for training.
+        validation: the split for choosing models.
+        test: the split for reporting results.
+        state_counts: the number of states of each position, if they differ.
         num_classes: labels lie in `[0, num_classes)`; 0 for data without labels.
-        notes: what the user should know about how the data were read: what was guessed, changed or dropped.
+        notes: notes on how the data were read: what was guessed, changed or dropped.
     """
 
     name: str
@@ -44,7 +44,7 @@ class DataSet:
     def __post_init__(self) -> None:
         n = self.codec.num_states
         if n < 2:
-            raise ValueError(f"{self.name} must have at least 2 states to learn from, got {n}: all tokens are equal")
+            raise ValueError(f"{self.name} must have at least 2 states, got {n}: all tokens are equal")
         for part, split in self.splits().items():
             if split.num_states != n:
                 raise ValueError(f"the {part} split must have the codec's {n} states, got {split.num_states}")
@@ -59,12 +59,12 @@ class DataSet:
 
     @property
     def num_positions(self) -> int:
-        """`d`, the tokens of a sequence."""
+        """`d`, the number of tokens per sequence."""
         return self.train.num_positions
 
     @property
     def num_states(self) -> int:
-        """`n`, the states of a token."""
+        """`n`, the number of states of a token."""
         return self.train.num_states
 
     def splits(self) -> dict[str, Split]:
@@ -72,7 +72,7 @@ class DataSet:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
     def describe(self) -> list[str]:
-        """What was understood, in a few short lines: how much there is, what the tokens mean, and the notes.
+        """A description in a few short lines: the sizes, the meaning of the tokens, and the notes.
 
         >>> from dmb.data import digits
         >>> print(*digits().describe(), sep="\\n")
@@ -93,7 +93,7 @@ class DataSet:
         return lines + list(self.notes)
 
     def digest(self) -> str:
-        """Of every token and label, in order: data with the same digest are the same."""
+        """A digest of every token and label, in order: data with the same digest are equal."""
         content = hashlib.blake2b(digest_size=16)
         for name, split in self.splits().items():
             content.update(f"{name} {len(split)} {split.num_positions} {split.num_states} ".encode())
@@ -104,9 +104,9 @@ class DataSet:
     def marginals(self, pseudo_count: float = 1.0) -> Float[Tensor, "d n"]:
         """The distribution of each position's token in the training split.
 
-        `μ(x) = (count(x) + pseudo_count / m) / (N + pseudo_count)` for the `m` states that the position has, 0 for
-        others. The pseudo count keeps the cost of a state that training never saw finite. All positions of a text
-        share one histogram, and so one row, expanded.
+        `μ(x) = (count(x) + pseudo_count / m) / (N + pseudo_count)` for the `m` states of the position, 0 for others.
+        The pseudo count keeps the cost of states that do not occur in training finite. All positions of a text share
+        one histogram, and so one row, expanded.
 
         >>> from dmb.data import array
         >>> import numpy as np
@@ -134,7 +134,7 @@ class DataSet:
         return {name: self.unigram_bits(split) for name, split in self.splits().items()}
 
     def differs(self, baselines: dict[str, float], *, by: float = 1e-9) -> bool:
-        """Whether the data are others than those with these `baselines`; more than `by`, a relative difference, is."""
+        """Whether the data differ from those with these `baselines`, by a relative difference of more than `by`."""
         return any(not math.isclose(bits, baselines[name], rel_tol=by) for name, bits in self.baselines().items())
 
     def _marginals(self, pseudo_count: float) -> Float[Tensor, "h n"]:

@@ -61,7 +61,7 @@ def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
             count += len(chunk)
             write(raw)
         if chunk is None or count == 0:
-            raise ValueError("no tokens are left of the data")
+            raise ValueError("the data have no tokens: give data that are not empty")
         header = _header(chunk.dtype, (count, *chunk.shape[1:]))  # only now is the length known
         content.update(header)
         write(content.digest())

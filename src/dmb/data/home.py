@@ -12,7 +12,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Progress = Callable[[int, int], None]
-"""Called with what is done so far and what there is in all (0 if nobody knows)."""
+"""Called with the amount done so far and the total (0 if unknown)."""
 
 _PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what `written_whole` calls a file that is not complete
 
@@ -23,7 +23,9 @@ def data_home() -> Path:
     try:
         home = Path(given).expanduser().absolute()
     except RuntimeError as error:
-        raise ValueError(f"the data folder {given} is in a home directory that is not there: set $DMB_DATA") from error
+        raise ValueError(
+            f"the data folder {given} is in a home directory that does not exist: set $DMB_DATA"
+        ) from error
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -40,14 +42,14 @@ def existing(path: Path) -> Path:
     if not path.is_file():
         raise ValueError(f"{path} must be a file, got {'a folder' if path.is_dir() else 'a device'}")
     if not os.access(path, os.R_OK):
-        raise ValueError(f"{path} must be readable, got no permission")
+        raise ValueError(f"{path} must be readable, but permission is denied")
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     return path
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one short line: some libraries say nothing, and some quote half the file.
+    """An error in one short line: the messages of some libraries are empty, and others quote half the file.
 
     >>> reason(EOFError()), reason(OSError("No data left\\nin file"))
     ('EOFError', 'No data left')

@@ -1,4 +1,4 @@
-"""What kind of data a name, a file or a folder holds, told without reading all of it."""
+"""The kind of data of a name, a file or a folder, found without reading all of it."""
 
 import difflib
 import os
@@ -30,9 +30,10 @@ BY_EXTENSION: dict[str, Kind] = {
 
 
 def kind_of(source: str | Path) -> Kind:
-    """What is there: the name of a data set that is built in, a folder of images, or a file.
+    """The kind of data that `load` would read: a built-in data set, a folder of images, or a file.
 
-    A file is what its extension says; else a table, if all its first lines have the same number of values; else text.
+    The extension of a file decides; if it is unknown, a file whose first lines all have the same number of values is a
+    table, and any other is text.
 
     >>> kind_of("digits"), kind_of("text8")
     ('array', 'text')
@@ -41,7 +42,7 @@ def kind_of(source: str | Path) -> Kind:
         return NAMES[str(source)]
     path = Path(source)
     if not str(source):
-        raise ValueError("source must be the name of a data set or a path, got nothing")
+        raise ValueError("source must be the name of a data set or a path, got an empty string")
     if not os.path.exists(path):  # unlike Path.exists, False of a name that is too long
         raise ValueError(f"no data set or file called {_shown(source)!r}: {_suggestion(source)}")
     if _shown(source) != str(source):  # run folders keep it as UTF-8
@@ -57,7 +58,7 @@ def kind_of(source: str | Path) -> Kind:
 
 
 def is_name(source: str | Path) -> bool:
-    """Whether it is the name of a data set that is built in, and not a path."""
+    """Whether it is the name of a built-in data set, and not a path."""
     return isinstance(source, str) and source in NAMES
 
 
@@ -70,11 +71,11 @@ def _suggestion(source: str | Path) -> str:
     by_folded = {name.lower(): name for name in names}
     close = difflib.get_close_matches(path.name.lower(), by_folded, n=1)
     if not close:
-        return f"built in are {', '.join(NAMES)}"
+        return f"give a path, or one of {', '.join(NAMES)}"
     found = by_folded[close[0]]
     return f"did you mean {_shown(found if path.name == str(source) else path.parent / found)!r}?"
 
 
 def _shown(path: str | Path) -> str:
-    """A path as text; what is not UTF-8 in it comes as escapes."""
+    """A path as text; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Any data set by its name or file."""
+"""Load a data set by name or from a file."""
 
 from pathlib import Path
 from typing import get_args
@@ -32,19 +32,19 @@ def load(
     codec: Codec | None = None,
     progress: Progress | None = None,
 ) -> DataSet:
-    """The data set called `source`, or what is there: a folder of images, or a file; see `kind_of`.
+    """The built-in data set called `source`, or the file or folder of images at that path; see `kind_of`.
 
-    `load(data.source, length=data.num_positions, codec=data.codec)` gives any data set again.
+    `load(data.source, length=data.num_positions, codec=data.codec)` loads any data set again.
 
     Args:
         source: a name, or a path. A string that is a name means the data set; `./digits` or a `Path` mean the file.
-        kind: read a file as this. Default: `kind_of(source)`.
-        length: tokens of a sequence of text; default: the data set's own. Other data have but one.
-        encoding: of a text file; see `text`.
-        levels: how many levels a channel of an image has; default: 256.
-        most_states: values of an array lie below this; default: 65,536.
-        codec: a model's codec, to read other data in its tokens.
-        progress: called with what is read so far and in all, if it takes more than a moment: images, or bytes of text.
+        kind: read a file as this kind. Default: `kind_of(source)`.
+        length: tokens per sequence, for text; default: the data set's own. Other data have a fixed length.
+        encoding: encoding of a text file; see `text`.
+        levels: levels per channel of an image; default: 256.
+        most_states: values of an array must lie below this; default: 65,536.
+        codec: a model's codec, to read other data with its tokens.
+        progress: called with the number of images, or bytes of text, read so far and in total, if reading takes long.
 
     >>> load("digits").name
     'digits'
@@ -55,7 +55,7 @@ def load(
     if kind != "images":
         refuse_levels(source, levels)
     if most_states is not None and (kind != "array" or named):
-        raise ValueError(f"most_states is read for array files only, got {most_states} for {source}")
+        raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
     sized = {} if length is None else {"length": length}
     if kind == "images":
         data = _images(source, levels, codec, progress)
@@ -96,22 +96,22 @@ def _images(source: str | Path, levels: int | None, codec: Codec | None, progres
 
 
 def refuse_encoding(source: str | Path, encoding: str) -> None:
-    """A ValueError if an encoding is chosen for data that are no text."""
+    """Raise a ValueError if an encoding is chosen for data other than text."""
     if encoding != "characters":
-        raise ValueError(f"encoding is read for text files only, got {encoding!r} for {source}")
+        raise ValueError(f"encoding applies to text files only, got {encoding!r} for {source}")
 
 
 def refuse_levels(source: str | Path, levels: int | None) -> None:
-    """A ValueError if levels are chosen for data that are no images."""
+    """Raise a ValueError if levels are chosen for data other than images."""
     if levels is not None:
-        raise ValueError(f"levels is read for images only, got {levels} for {source}")
+        raise ValueError(f"levels applies to images only, got {levels} for {source}")
 
 
 def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> None:
-    """A ValueError if sequences are not of that length, or tokens do not mean what they mean to that codec."""
+    """Raise a ValueError if sequences have another length, or tokens have another meaning than for that codec."""
     if length is not None and data.num_positions != length:
         raise ValueError(
-            f"length must be {data.num_positions} for {data.name}, got {length}: leave it out, only text has a choice"
+            f"length must be {data.num_positions} for {data.name}, got {length}: leave it out, except for text"
         )
     if codec is not None and codec.meaning() != data.codec.meaning():
         raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")

@@ -1,4 +1,4 @@
-"""One part of a data set as sequences of tokens, read where they lie, and drawn as a pure function of the step."""
+"""One part of a data set as sequences of tokens, read from disk on demand; batches are pure functions of the step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _SALT = 0x646D62  # "dmb"
 
 
 class Batch(NamedTuple):
-    """What one training step sees."""
+    """The data of one training step."""
 
     x_0: Int[Tensor, "b d"]
     label: Int[Tensor, " b"] | None
@@ -40,7 +40,7 @@ class Split(ABC):
         return _tensor(self._read(self._indexes(rows)))
 
     def spread(self, count: int) -> Int[Tensor, " k"]:
-        """Indexes of `count` sequences spread evenly over the split; of all of them, if there are no more."""
+        """Indexes of `count` sequences spread evenly over the split; of all sequences, if there are fewer."""
         # in float64, so that each is another one however many there are
         return torch.linspace(0, len(self) - 1, min(count, len(self)), dtype=torch.float64).round().long()
 

@@ -1,4 +1,4 @@
-"""What a process needs to know of an order of its states."""
+"""The base class of hierarchies: which states lie below which."""
 
 from abc import ABC, abstractmethod
 
@@ -12,18 +12,20 @@ from dmb.configurable import Configurable
 
 
 class Hierarchy(nn.Module, Configurable, ABC):
-    """An order of the states, one row for each position or one row for all.
+    """A partial order of the states, one row per position or one row for all.
 
     Args:
         num_states: `n`, the number of nodes.
-        num_clocks: `m`, how many clocks a position has at most.
-        names: how many of the last states are names that data never visit.
+        num_clocks: `m`, the largest number of clocks of a position.
+        names: number of names, the last states, which data never visit.
     """
 
     def __init__(self, num_states: int, num_clocks: int, names: int):
         super().__init__()
         if not 0 <= names < num_states:
-            raise ValueError(f"names must leave a state for the data, got {names} of {num_states}")
+            raise ValueError(
+                f"names must be fewer than the states, so that the data have one, got {names} of {num_states}"
+            )
         self.num_states, self.num_clocks, self.names = num_states, num_clocks, names
 
     @property
@@ -69,11 +71,11 @@ class Hierarchy(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def along(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "e f k"]:
-        """`values` at the nodes of the way from `x` to the top; see `way` for which of the `k` entries are on it."""
+        """`values` at the nodes on the way from `x` to the top; `way` says which of the `k` entries are on it."""
 
     @abstractmethod
     def way(self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]) -> tuple[Bool[Tensor, "b d k"], Bool[Tensor, "*e k"]]:
-        """Which entries of `along` lie on the way from `x` up to `y`, `y` left out; and which entry is `x` itself."""
+        """Which entries of `along` lie on the way from `x` up to `y`, without `y`; and which entry is `x` itself."""
 
     @abstractmethod
     def climb(

@@ -1,4 +1,4 @@
-"""Ranks: the order of the paper, by cumulative sums and binary search."""
+"""Lines: the order of the paper, with cumulative sums and binary search."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,8 +16,8 @@ class Line(Hierarchy):
     """Ranks: every state lies below all states of higher rank. This is the `A` of the paper's `Q_α = A H A⁻¹`.
 
     Args:
-        rank: token -> rank, `[d, n]`, or `[1, n]` for one order that all positions share.
-        names: how many of the last states are names that data never visit, such as a mask; they have the top ranks.
+        rank: token -> rank, `[d, n]`, or `[1, n]` if all positions share one order.
+        names: number of names, the last states, which data never visit (such as a mask); they have the top ranks.
 
     >>> line = Line(torch.tensor([[2, 0, 1]]))
     >>> line.above(torch.tensor([[1.0, 2.0, 4.0]])), line.below(torch.tensor([[1.0, 2.0, 4.0]]))

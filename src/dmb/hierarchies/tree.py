@@ -1,4 +1,4 @@
-"""Trees: the same closed forms level by level."""
+"""Trees: sums and climbs, level by level."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +13,15 @@ from dmb.hierarchies.base import Hierarchy
 
 
 class Tree(Hierarchy):
-    """A rooted tree: every node lies below its ancestors. Only nodes with something below them have clocks.
+    """A rooted tree: every node lies below its ancestors. Only inner nodes have clocks.
 
-    A path is a `Line`; a star whose centre is a name is masked diffusion; clusters of a vocabulary under one root make
-    two levels. `dmb.grouping` has ways to make trees. Sampling takes O(depth) per token and makes no `[b, d, n]`
-    tensor.
+    A tree without branches is a `Line`; a star whose centre is a name is masked diffusion; clusters of a vocabulary
+    under one root make two levels. `dmb.grouping` makes trees. Sampling takes O(depth) per token and needs no
+    `[b, d, n]` tensor.
 
     Args:
-        parent: token -> parent, `[d, n]`, or `[1, n]` for one tree that all positions share; the root is its own.
-        names: how many of the last states are names that data never visit.
+        parent: token -> parent, `[d, n]`, or `[1, n]` if all positions share one tree; the root is its own parent.
+        names: number of names, the last states, which data never visit.
 
     >>> tree = Tree(torch.tensor([[3, 3, 4, 4, 4]]), names=2)  # {{0, 1}, 2}: 3 is the name of {0, 1}, 4 of everything
     >>> tree.below(torch.tensor([[0.5, 0.2, 0.3, 0.0, 0.0]]))
@@ -61,7 +61,7 @@ class Tree(Hierarchy):
         return self.slot
 
     def level_rates(self, ratio: float) -> Float[Tensor, "h m"]:
-        """Rates that lift in stages: the root's is 1, and every level is `ratio` times as fast as the one above it."""
+        """Rates that lift in stages: 1 for the root; every level is `ratio` times as fast as the level above it."""
         if not 0 < ratio < float("inf"):
             raise ValueError(f"ratio must be positive and finite, got {ratio}")
         by_clock = torch.zeros(len(self.slot), self.num_clocks + 1, device=self.slot.device)
@@ -150,7 +150,7 @@ def _ways_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]:
     steps = [node]
     while (steps[-1] < num_states).any():
         if len(steps) > num_states:
-            raise ValueError("parent must lead from every node to the root, got a circle")
+            raise ValueError("parent must lead from every node to the root, got a cycle")
         steps.append(up.gather(-1, steps[-1]))
     path = torch.stack(steps[:-1], dim=-1)
     return path, (path < num_states).sum(-1) - 1
@@ -186,4 +186,4 @@ def _levels(parent: Tensor, depth: Tensor) -> tuple[Int[Tensor, " l"], Int[Tenso
 def _check_parent(tree: Tree, _: object) -> None:
     up = tree.path[..., 1]  # beyond the root there is no node
     if (torch.where(up < tree.num_states, up, tree.parent) != tree.parent).any():
-        raise ValueError("parent must be that of the tree it is loaded into")
+        raise ValueError("parent must equal that of the tree it is loaded into")

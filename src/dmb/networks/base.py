@@ -1,4 +1,4 @@
-"""What every network takes and gives."""
+"""The base class of all networks, and the parts they share."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ N = TypeVar("N", bound="Network")
 
 
 class Network(nn.Module, Configurable, ABC):
-    """Reads noisy tokens and gives one number per state at every position; a head says what the numbers mean."""
+    """Maps noisy tokens to one number per state at every position; a head defines what the numbers mean."""
 
     num_positions: int
     num_states: int
@@ -67,12 +67,12 @@ class TimeEmbedding(nn.Module):
 
 
 class LabelEmbedding(nn.Module):
-    """A vector for each class, and one for "no class"; in training a share of the labels is hidden, for guidance later.
+    """A vector for each class, and one for "no class"; training hides a share of the labels, to allow guidance later.
 
     Args:
-        num_classes: how many classes there are.
+        num_classes: number of classes.
         width: size of the vectors.
-        dropout: share of training labels that are hidden.
+        dropout: share of labels that training hides.
     """
 
     def __init__(self, num_classes: int, width: int, dropout: float = 0.1):
@@ -90,7 +90,7 @@ class LabelEmbedding(nn.Module):
 
 
 class Conditioning(nn.Module):
-    """What all layers are told: the time, and the class if the network knows classes."""
+    """The vector that all layers receive: the time, and the class if the network has classes."""
 
     def __init__(self, width: int, num_classes: int = 0, label_dropout: float = 0.1):
         super().__init__()
@@ -111,13 +111,13 @@ def refuse_label(label: Tensor | None) -> None:
 
 
 def takes(network: nn.Module, keyword: str) -> bool:
-    """Whether the network can be told something; of one that an engine has wrapped, whether what is inside can."""
+    """Whether the network's `forward` takes this keyword; an engine's wrapper is looked through."""
     parameters = inspect.signature(unwrapped(network).forward).parameters
     return keyword in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
-    """The network that an engine has wrapped: a wrapper passes on whatever it is told."""
+    """The network inside the wrapper of an engine or of torch.compile, which passes on all keywords."""
     inside = getattr(network, "_orig_mod", getattr(network, "module", None))  # torch.compile has the former
     passes_on = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(network.forward).parameters.values())
     return unwrapped(inside) if isinstance(inside, nn.Module) and passes_on else network

@@ -49,7 +49,9 @@ class CausalTransformer(OrderedTransformer):
         turn = self.standing_first(x_t) if turn is None else turn
         step, stands = turn.diff(dim=-1), x_t[:, :-1] != self.num_states - 1
         if not torch.compiler.is_compiling() and ((step < 0) | ((step == 0) & stands)).any():
-            raise ValueError("a CausalTransformer reads from left to right: what is not masked must be a beginning")
+            raise ValueError(
+                "a CausalTransformer reads from left to right: unmasked tokens must come before all masked ones"
+            )
         condition = self.condition(label, len(x_t))
         # every position is predicted from the token before it, the first one from a mask
         x = self.tokens(F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1))

@@ -1,4 +1,4 @@
-"""Networks that follow an order: outputs at a position depend on the tokens of earlier turns alone (math §9)."""
+"""Networks that follow an order: outputs at a position depend only on tokens of earlier turns (math §9)."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from dmb.networks.transformer import Attentive, Block, rotate
 
 @dataclass
 class Memory:
-    """What has been written so far, in the order of writing: one slot per token, some of them empty."""
+    """The tokens written so far, in the order of writing: one slot per token; some slots are empty."""
 
     tokens: Int[Tensor, "b s"]
     at: Int[Tensor, "b s"]
@@ -23,12 +23,12 @@ class Memory:
     filled: Bool[Tensor, "b s"]
     label: Int[Tensor, " b"] | None
     length: int = 0
-    """How many slots have been passed."""
+    """Number of slots used, empty ones included."""
     kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Keys and values of every block, if the network keeps them."""
+    """Keys and values of every block, if the network caches them."""
 
     def write(self, tokens: Int[Tensor, "b k"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"]) -> slice:
-        """Fill the next slots, and say which they are."""
+        """Fill the next slots, and return them as a slice."""
         slots = slice(self.length, self.length + tokens.shape[1])
         self.tokens[:, slots], self.at[:, slots], self.filled[:, slots] = tokens, at, filled
         self.length = slots.stop
@@ -36,15 +36,15 @@ class Memory:
 
 
 class OrderedNetwork(Network):
-    """A network that reads a sequence in any order, and says what comes next at any position.
+    """A network that reads a sequence in any order, and predicts the token at any position.
 
-    The last state is the mask. Subclasses give `forward`; one that can keep what it has computed of the tokens that
-    stand gives `begin` and `extend` as well.
+    The last state is the mask. Subclasses implement `forward`; to cache computations on written tokens, also `begin`
+    and `extend`.
     """
 
     @property
     def order(self) -> Int[Tensor, " d"] | None:
-        """The one order that it can follow: the positions, first to last; None if it can follow any."""
+        """The only order that it can follow: positions from first to last; None if it can follow any order."""
         return None
 
     @abstractmethod
@@ -56,19 +56,19 @@ class OrderedNetwork(Network):
         given: Bool[Tensor, "b d"] | None = None,
         turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        """Outputs at every position, from the tokens of earlier turns; those of one turn do not see each other.
+        """Outputs at every position, from the tokens of earlier turns; tokens of the same turn do not see each other.
 
         Args:
             x_t: tokens.
-            t: not read. There is no time to tell: what stands says how far the path has come.
+            t: ignored; the written tokens show how far the path has come.
             label: class of each row, or -1 for none; only for a network made with `num_classes`.
-            given: not read. What is given has an early turn.
-            turn: when each position is written. Default: what is not masked was written from left to right, and what
-                is masked comes after it (`standing_first`).
+            given: ignored; given positions have early turns.
+            turn: the turn of each position. Default: unmasked tokens were written from left to right, and masked ones
+                come after them (`standing_first`).
         """
 
     def standing_first(self, x_t: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
-        """Turns by which the tokens that are not masked were written from left to right, and the rest follows."""
+        """Turns for which unmasked tokens were written from left to right, and masked ones come after them."""
         stands = x_t != self.num_states - 1
         return torch.where(stands, stands.cumsum(-1) - 1, self.num_positions)
 
@@ -87,20 +87,20 @@ class OrderedNetwork(Network):
         filled: Bool[Tensor, "b k"],
         ask: Int[Tensor, "b m"],
     ) -> Float[Tensor, "b m n"]:
-        """Write tokens, one after the other, and say what comes at each of the positions `ask`.
+        """Write tokens, one after the other, and return the outputs at the positions `ask`.
 
-        This one reads everything again each time.
+        This implementation caches nothing, and processes all tokens each time.
 
         Args:
-            memory: what stands; the tokens are added to it.
+            memory: the tokens written so far; the new ones are added.
             tokens: new tokens.
             at: their positions.
-            filled: which of them there are; rows that have fewer leave slots empty.
-            ask: positions that do not stand yet.
+            filled: which of them exist; rows with fewer tokens leave slots empty.
+            ask: positions that are not written yet.
         """
         memory.write(tokens, at, filled)
         slots = memory.length
-        # an empty slot is put into one more position, which is cut off again
+        # empty slots go to an extra position, which is cut off again
         places = torch.where(memory.filled, memory.at, self.num_positions)[:, :slots]
         blank = torch.zeros(len(tokens), self.num_positions + 1, dtype=torch.long, device=tokens.device)
         x = (blank + self.num_states - 1).scatter(1, places, memory.tokens[:, :slots])[:, :-1]
@@ -110,9 +110,9 @@ class OrderedNetwork(Network):
 
 
 class OrderedBlock(Block):
-    """A block whose keys and values are those of the contents alone; and one learned value that everyone sees.
+    """A block whose keys and values come from the contents alone, plus one learned value that every position sees.
 
-    Its key is 0, so that how much of it is taken does not depend on where one is.
+    The key of that value is 0, so that its weight does not depend on the position.
     """
 
     def __init__(self, width: int, heads: int, conditioning: int, dropout: float):

@@ -1,4 +1,4 @@
-"""No network at all: the exact answer for a distribution that can be enumerated."""
+"""The exact outputs for a distribution that can be enumerated, in place of a trained network."""
 
 from typing import Any
 
@@ -14,15 +14,15 @@ OUTPUTS = ("mean", "score")
 
 
 class Tabular(Network):
-    r"""The optimal network for a data distribution `μ` given as a table: the oracle in tests and small studies.
+    r"""The optimal network for a data distribution `μ` given as a table, for tests and small studies.
 
-    With `output="mean"` it gives `log ρ(x_0^i | x_t^{-i})`, what all other positions say about position `i`, which is
-    what the leave-one-out mean head asks for. With `output="score"` it gives the log ratios
+    With `output="mean"` it gives `log ρ(x_0^i | x_t^{-i})`, the distribution of position `i` given all others, as the
+    leave-one-out mean head expects. With `output="score"` it gives the log ratios
     `log p_t(x_t with y at i) - log p_t(x_t)`.
 
     Args:
         mu: the distribution over all sequences, one axis of length `n` per position.
-        process: the process that makes the noise; shared, not copied.
+        process: the forward process; shared, not copied.
         output: `mean` or `score`.
     """
 
@@ -43,7 +43,7 @@ class Tabular(Network):
         self.register_buffer("log_mu", mu.flatten()[visited].log())
 
     def config(self) -> dict[str, Any]:
-        raise ValueError("a Tabular network is a table, not a model to save: keep mu, and build it again")
+        raise ValueError("a Tabular network cannot be saved: save mu, and build it again")
 
     def forward(
         self,

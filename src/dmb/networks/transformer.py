@@ -61,16 +61,16 @@ class Attentive(Network):
     Args:
         num_states: `n`, of the process.
         num_positions: `d`.
-        blocks: how many attention blocks.
+        blocks: number of attention blocks.
         width: size of a position's vector; a multiple of `2 · heads`.
         heads: attention heads.
-        conditioning: size of the vector that time and label are embedded into.
+        conditioning: size of the vector that embeds time and label.
         dropout: on attention and MLP outputs.
-        num_classes: how many class labels there are; 0 for a model without.
-        label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
-        placed: give every position a vector of its own, learned from zero. Rotary attention knows how far positions
-            are from each other, but not where they are: of tokens that are all alike, as masks are, it makes the same
-            everywhere. That is right for windows of text, and wrong for images, whose top is not their bottom.
+        num_classes: number of class labels; 0 for a model without classes.
+        label_dropout: share of labels that training hides, so that guidance can be used in sampling.
+        placed: give every position its own vector, learned from zero. Rotary attention knows the distance between
+            positions, but not where they are: if all tokens are equal, such as masks, its outputs are equal at all
+            positions. That is right for windows of text, but wrong for images, whose top differs from their bottom.
     """
 
     block: ClassVar[type["Block"]]

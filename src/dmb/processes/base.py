@@ -1,4 +1,4 @@
-"""The contract every forward process keeps."""
+"""The base class of all forward processes."""
 
 import copy
 from abc import abstractmethod
@@ -20,21 +20,21 @@ from dmb.schedules import Canonical, Schedule
 class ForwardProcess(Door, Configurable):
     """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
 
-    Everything is in tokens and in `t`; how a process orders its states or runs its clocks is its own affair. The dtype
-    and the device of what it returns are those of its parameters and buffers. A time is one number, or one per row;
-    `start` is the time from which a transition is counted (default: 0).
+    All methods work on tokens and times `t`; the order of states and the clocks are internal to a process. Results have
+    the dtype and device of its parameters and buffers. A time is one number, or one per row; `start` is the time at
+    which a transition begins (default: 0).
 
-    Every method begins with `enter`, which checks tokens and times and solves clock time. A `Clock` is the result of
-    that: given one in place of `t`, a method takes its input as checked.
+    Every method begins with `enter`, which checks tokens and times and solves for clock time. The result is a `Clock`:
+    a method that receives a `Clock` in place of `t` does not check its input again.
 
     Args:
-        num_positions: `d`, how many tokens an example has.
-        num_states: `n`, the number of states of the position that has most.
-        schedule: how fast the clocks run. A `Canonical()` that is bound to nothing is copied and bound to `stage_mass`.
-        legal: which states each position has (`[d, n]`, or `[1, n]`); the others are never entered. Default: all.
-        marginals: `p_0`, the estimate of the data's marginals that the process starts from (`[d, n]`, or `[1, n]` for
-            one that all positions share). Default: uniform over `data_states`.
-        names: how many of the last states are names that data never visit, such as a mask. Default: none.
+        num_positions: `d`, the number of tokens of an example.
+        num_states: `n`, the largest number of states of a position.
+        schedule: how fast the clocks run. An unbound `Canonical()` is copied and bound to `stage_mass`.
+        legal: the states of each position (`[d, n]`, or `[1, n]`); others are never entered. Default: all.
+        marginals: `p_0`, the first estimate of the data's marginals (`[d, n]`, or `[1, n]` if all positions share
+            one). Default: uniform over `data_states`.
+        names: number of names, the last states, which data never visit (such as a mask). Default: 0.
     """
 
     p_0: Float[Tensor, "h n"]
@@ -72,7 +72,7 @@ class ForwardProcess(Door, Configurable):
 
     @property
     def stage_mass(self) -> Float[Tensor, "h n"]:
-        """What canonical time counts as changing: the mass of the data in every state, by the estimate `p_0`."""
+        """The mass of the data in every state, by the estimate `p_0`: canonical time counts its changes."""
         return self.p_0
 
     def set_marginals(self, p_0: Float[Tensor, "h n"]) -> None:
@@ -84,7 +84,7 @@ class ForwardProcess(Door, Configurable):
         """The prior: the marginals `p_0` carried to `t = 1`, one row per position, or one if all share everything."""
         return self.evolve(self.p_0, 1.0)
 
-    # -- what a process owes ------------------------------------------------------------------------------------------
+    # -- abstract methods ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def sample(
@@ -98,7 +98,7 @@ class ForwardProcess(Door, Configurable):
 
     @abstractmethod
     def log_likelihood(self, x_t: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        """Columns of the transition matrix: `log p_{t|start}(x_t|·)`, what `x_t` says about the earlier state."""
+        """Columns of the transition matrix: `log p_{t|start}(x_t|·)`, the likelihood of every earlier state."""
 
     @abstractmethod
     def log_prob(
@@ -132,22 +132,22 @@ class ForwardProcess(Door, Configurable):
     def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
         """Undo the evolution from `start` to `t`: row vectors times the inverse of the transition matrix.
 
-        Rounding, or vectors that no distribution evolves into, make entries negative.
+        Entries may be negative, by rounding or because no distribution evolves into `p_t`.
         """
 
     @abstractmethod
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
-        """`KL(p_{t|0}(·|x) || p_T)` for every state `x` of every position (0 for states the position lacks).
+        """`KL(p_{t|0}(·|x) || p_T)` for every state `x` of every position (0 for illegal states).
 
         `J_Q = Σ_i Σ_x μ_i(x) table[i, x]` exactly, with no batch (Eq. 5).
         """
 
-    # -- what follows from it -----------------------------------------------------------------------------------------
+    # -- methods derived from these -----------------------------------------------------------------------------------
 
     def sample_moved(
         self, x_0: Int[Tensor, "b d"], t: When, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        """Draw `x_t ~ p_{t|0}(·|x_0)` on condition that every position has changed; one that cannot change stays."""
+        """Draw `x_t ~ p_{t|0}(·|x_0)` given that every position has changed; positions that cannot change stay."""
         clock, x_0 = self.enter(t, x_0=x_0)
         row = self.log_transition(x_0, clock).detach().exp().scatter(-1, x_0[..., None], 0.0)
         stuck = row.sum(-1) == 0
@@ -173,21 +173,21 @@ class ForwardProcess(Door, Configurable):
     def integrand_from_posterior(
         self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When
     ) -> Float[Tensor, "b d"]:
-        """The same, of the score that the posterior `log π(x_0|x_t)` implies."""
+        """The integrand of `J_score` for the score that the posterior `log π(x_0|x_t)` implies."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         return self.integrand_from_score(self.log_score(log_posterior, x_t, clock), x_t, x_0, clock)
 
     def integrand_from_logits(
         self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When
     ) -> Float[Tensor, "b d"]:
-        """The same, of the posterior that `log_posterior` makes of logits."""
+        """The integrand of `J_score` for the posterior that `log_posterior` computes from logits."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         return self.integrand_from_posterior(self.log_posterior(log_rho, x_t, clock), x_t, x_0, clock)
 
     def log_posterior(
         self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: When
     ) -> Float[Tensor, "b d n"]:
-        """Bayes: what the other positions say, `log ρ(x_0^i | x_t^{-i})`, joined with what `x_t^i` itself says."""
+        """Bayes' rule: the evidence of the other positions, `log ρ(x_0^i | x_t^{-i})`, times that of `x_t^i` itself."""
         clock, x_t = self.enter(t, x_t=x_t)
         if self.names:
             log_rho = torch.where(self.data_states, log_rho, -torch.inf)
@@ -196,27 +196,27 @@ class ForwardProcess(Door, Configurable):
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
-        """How fast each position makes its one jump, as logarithms, for processes with whole paths; None for others.
+        """Logarithms of the speeds of positions, for processes with whole paths; None for others.
 
-        That is a process whose positions jump once, straight to a mask, by clocks that differ in their speeds alone,
-        whatever the token: the order of the jumps then is all that matters (math §9).
+        In such a process every position jumps once, straight to a mask, at a speed that does not depend on its token,
+        so that only the order of the jumps matters (math §9).
         """
         return None
 
     def learned(self) -> Float[Tensor, "d k"] | None:
-        """What learning changes, for reports: a number for each clock or state of each position; None if nothing."""
+        """What training changes, for reports: one number per clock or state of each position; None if nothing."""
         return None
 
     def normalise(self, by_paths: bool = False) -> None:
-        """After a step of learning: of several sets of parameters that mean the same, if there are such, take one.
+        """After a training step: if several sets of parameters are equivalent, choose a standard one.
 
         Args:
-            by_paths: whether only the order of jumps matters, as by whole paths.
+            by_paths: whether only the order of jumps matters, as for whole paths.
         """
 
     @contextmanager
     def fixed(self) -> Iterator[None]:
-        """Within it the process's parameters are constants: no gradient reaches them, and more can be fused."""
+        """In this block the process's parameters are constants: no gradient reaches them, and more can be fused."""
         learned = [p for p in self.parameters() if p.requires_grad]
         for p in learned:
             p.requires_grad_(False)
@@ -227,7 +227,7 @@ class ForwardProcess(Door, Configurable):
                 p.requires_grad_(True)
 
     def prior_kl(self, x_0: Int[Tensor, "b d"], p_T: Float[Tensor, "h n"]) -> Float[Tensor, "b d"]:
-        """`KL(p_{1|0}(·|x_0) || p_T)` at each position: the part of `J_Q` that each token pays."""
+        """`KL(p_{1|0}(·|x_0) || p_T)` at each position: the part of `J_Q` due to each token."""
         x_0 = self.tokens("x_0", x_0)
         return numerics.pick(self.prior_kl_table(p_T)[None], x_0)
 
@@ -259,14 +259,16 @@ class ForwardProcess(Door, Configurable):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
-        """When each position next jumps in reverse time, and where to; for processes that leave a state only once."""
-        raise ValueError(f"a {type(self).__name__} cannot tell when it jumps next: first_hitting needs a BridgeProcess")
+        """The time and the target of each position's next jump in reverse time, for processes that support it."""
+        raise ValueError(
+            f"a {type(self).__name__} cannot draw the time of the next change: first_hitting needs a BridgeProcess"
+        )
 
     def to_dense(self, t: Time, *, start: Time | None = None) -> Float[Tensor, "d n n"]:
-        """The transition matrix of every position at one time `t`; identity rows for states a position lacks."""
+        """The transition matrix of every position at one time `t`; illegal states have identity rows."""
         legal = self.legal.expand(self.num_positions, -1).T
         states = torch.arange(self.num_states, device=self.device)[:, None]
-        # a position that lacks a state is asked about its state 0 instead, and the answer is thrown away
+        # illegal states are replaced by state 0; their rows are discarded below
         rows = self.log_transition(torch.where(legal, states, 0), t, start=start).exp()
         identity = torch.eye(self.num_states, dtype=rows.dtype, device=rows.device)
         return torch.where(legal[..., None], rows, identity[:, None]).transpose(0, 1)

@@ -22,9 +22,9 @@ from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
 class BridgeProcess(ForwardProcess):
     r"""A chain whose states lie in a hierarchy, lifted by one exponential clock per node.
 
-    When the clock of node `v` rings, whatever lies strictly below `v` is lifted to `v`. So `X_t` is the topmost node
-    among `X_0` and those above it whose clock has rung. With the cumulative intensities `A_v(t)`, the total `S_x` of
-    those strictly above `x`, `c_x = exp(-S_x)` and `D_v = c_v (1 - exp(-A_v))`,
+    When the clock of node `v` rings, every state strictly below `v` is lifted to `v`. So `X_t` is the topmost node
+    among `X_0` and the nodes above it whose clock has rung. With the cumulative intensities `A_v(t)`, their sum `S_x`
+    over all nodes strictly above `x`, `c_x = exp(-S_x)` and `D_v = c_v (1 - exp(-A_v))`,
 
     `p_{t|0}(x|x) = c_x`,  `p_{t|0}(v|x) = D_v` for `v` above `x`,  0 otherwise.
 
@@ -33,11 +33,11 @@ class BridgeProcess(ForwardProcess):
     vary in time.
 
     Args:
-        hierarchy: who lies below whom.
+        hierarchy: which states lie below which.
         clocks: a rate for each clock of the hierarchy.
-        num_positions: `d`; needed only if everything has one row.
+        num_positions: `d`; needed only if all other arguments have one row.
         schedule: `σ̄(t)`. Default: `LogLinear()`.
-        legal: see `ForwardProcess`; the states that a position lacks must have nothing below them that it has.
+        legal: see `ForwardProcess`; an illegal state of a position must not have legal states below it.
         marginals: see `ForwardProcess`.
 
     >>> from dmb import Line, Steady
@@ -71,7 +71,9 @@ class BridgeProcess(ForwardProcess):
         if isinstance(self.schedule, Canonical) and binds:
             self.schedule.bind(self.stage_mass)
         if (~self.legal & (hierarchy.below(self.legal.double()) > 0)).any():
-            raise ValueError("a state that a position lacks must have nothing below it that the position has")
+            raise ValueError(
+                "an illegal state of a position must not have legal states below it: check legal or state_counts"
+            )
 
     @classmethod
     def from_marginals(cls, marginals: Float[Tensor, "d m"], **options: Any) -> "BridgeProcess":
@@ -96,12 +98,12 @@ class BridgeProcess(ForwardProcess):
     def rank(self) -> Int[Tensor, "h n"]:
         """Token -> rank, on a line."""
         if not isinstance(self.hierarchy, Line):
-            raise ValueError("a tree has no ranks")
+            raise ValueError("rank is for processes on a line: a tree has no ranks")
         return self.hierarchy.rank
 
     @property
     def stage_mass(self) -> Float[Tensor, "h n"]:
-        """The mass of the data in every state, and below every name: every lift that can happen counts."""
+        """The mass of the data in every state, and below every name, so that every possible lift counts."""
         return torch.where(self.data_states, self.p_0, self.hierarchy.below(self.p_0))
 
     @property
@@ -116,7 +118,7 @@ class BridgeProcess(ForwardProcess):
         return self.alpha
 
     def normalise(self, by_paths: bool = False) -> None:
-        """In canonical time, and by whole paths, what all clocks have in common means nothing."""
+        """Fix the common factor of all rates, which has no effect in canonical time and on whole paths."""
         if isinstance(self.schedule, Canonical) or by_paths:
             self.clocks.normalise()
 
@@ -149,7 +151,7 @@ class BridgeProcess(ForwardProcess):
     ) -> Int[Tensor, "b d"]:
         clock, x_0 = self.enter(t, x_0=x_0)
         span = self._span_to_draw(clock)
-        # something above x rang exactly when E < S_x: an exponential cut off there
+        # a clock above x rang exactly if E < S_x: draw an exponential truncated at S_x
         limit = -torch.expm1(-span.at(x_0)[1])
         uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
         # 1 - u, not u, so that the draw lies strictly below the limit
@@ -200,7 +202,7 @@ class BridgeProcess(ForwardProcess):
     def integrand_from_score(
         self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When
     ) -> Float[Tensor, "b d"]:
-        """With the one rate `w = σ(t) a_{x_t}` that all of a column has: see `dmb.processes.kernels`."""
+        """With the rate `w = σ(t) a_{x_t}` that a whole column shares: see `dmb.processes.kernels`."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         span, below = self._span(clock), self.hierarchy.under(x_t) & self.legal
         weight, (_, log_d) = self._rate_into(x_t, clock), span.log_tables_at(x_t)
@@ -212,7 +214,7 @@ class BridgeProcess(ForwardProcess):
     ) -> Float[Tensor, "b d"]:
         """The same with the score's sum telescoped away: see `dmb.processes.kernels`.
 
-        The hazard `w / D` tends to a limit as a clock's rate goes to 0, and is computed in a form that has it.
+        The hazard `w / D` has a limit as a clock's rate goes to 0; the form used here is exact there too.
         """
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         log_c, log_hazard, intensity = self._hazard(x_t, clock)
@@ -235,7 +237,7 @@ class BridgeProcess(ForwardProcess):
         return super().integrand_from_logits(log_rho, x_t, x_0, clock)
 
     def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        """The mass at or below every node shrinks by `c`: grow it back, and take it apart again."""
+        """The mass at or below every node shrinks by `c`: divide by it, then take differences for each node."""
         log_c, _ = self._span(self.clock(t, len(p_t), start), torch.float64).log_tables()
         # joined as logarithms in float64: either factor alone may leave the range
         totals = p_t.double() + self.hierarchy.below(p_t.double())
@@ -279,7 +281,7 @@ class BridgeProcess(ForwardProcess):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
-        """When each position next jumps in reverse time, and where to, if the posterior stays what it is.
+        """The time and the target of each position's next jump in reverse time, if the posterior does not change.
 
         Given a source below `v = x_t`, clock `v` rang at the clock time `u` of
         `A_v(u) = -log(1 - U (1 - exp(-A_v(t))))`, whatever the source is. A position that has reached its data jumps
@@ -292,7 +294,7 @@ class BridgeProcess(ForwardProcess):
         total = self._span_to_draw(clock).at(x_t)[0]
         own = numerics.pick(self.hierarchy.clock_into[None], x_t)
         rang = self.clocks.when(own, -torch.log1p(uniform * torch.expm1(-total)), until_t)
-        # a clock of rate 0 never rang; if the posterior says it did, any moment is as good
+        # a clock of rate 0 never rang; if the posterior says it did, any time will do
         rang = torch.where(total > 0, torch.minimum(rang, until_t), uniform * until_t)
         jumps = self.hierarchy.is_below(source, x_t)
         span = self._gained(None, rang)

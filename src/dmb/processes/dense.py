@@ -1,4 +1,4 @@
-"""Any rate matrix, by matrix exponential: the oracle for tests, and good enough for small studies."""
+"""Any rate matrix, by matrix exponential: for tests and small studies."""
 
 import math
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ class DenseProcess(ForwardProcess):
     r"""`p_{t|0} = exp(σ̄(t) Q)` for an arbitrary `Q`, in O(n³) time and O(n²) memory per row of the batch.
 
     Args:
-        Q: rate matrices `[d, n, n]`, or `[1, n, n]` for one that all positions share. Rows sum to 0.
-        num_positions: `d`; needed only when `Q` has one matrix.
+        Q: rate matrices `[d, n, n]`, or `[1, n, n]` if all positions share one. Rows sum to 0.
+        num_positions: `d`; needed only if `Q` has one matrix.
         schedule: default: `LogLinear()`.
         legal: see `ForwardProcess`.
         marginals: see `ForwardProcess`.

@@ -1,4 +1,4 @@
-"""The door of a process: tokens and times are checked here, once, and clock time is solved here, once."""
+"""The input checks of a process: tokens and times are checked here, once, and clock time is solved for here, once."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -15,14 +15,14 @@ When = Time | Clock
 
 
 class Door(nn.Module, ABC):
-    """What every method of a process passes first.
+    """Checks the input of every public method of a process.
 
     Args:
         num_positions: `d`.
         num_states: `n`.
-        names: how many of the last states are names that data never visit.
+        names: number of names, the last states, which data never visit.
         schedule: how fast the clocks run.
-        legal: which states each position has, `[d, n]` or `[1, n]`.
+        legal: the states of each position, `[d, n]` or `[1, n]`.
     """
 
     legal: Bool[Tensor, "g n"]
@@ -31,7 +31,7 @@ class Door(nn.Module, ABC):
     def __init__(self, num_positions: int, num_states: int, names: int, schedule: Schedule, legal: Bool[Tensor, "g n"]):
         super().__init__()
         if num_positions < 1 or num_states < 2:
-            raise ValueError(f"a process needs ≥ 1 position and ≥ 2 states, got {num_positions} and {num_states}")
+            raise ValueError(f"a process needs at least 1 position and 2 states, got {num_positions} and {num_states}")
         if legal.shape not in ((1, num_states), (num_positions, num_states)):
             raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
         self.num_positions, self.num_states, self.names, self.schedule = num_positions, num_states, names, schedule
@@ -39,7 +39,7 @@ class Door(nn.Module, ABC):
         self.note_legal()
 
     def note_legal(self) -> None:
-        """Keep a copy of `legal` on the host, if it says anything: checks must not wait for a device at every step."""
+        """Keep a copy of `legal` on the host, unless all states are legal: checks must not wait for a device."""
         self._ragged = None if self.legal.all() else self.legal.cpu()
 
     @property
@@ -49,11 +49,11 @@ class Door(nn.Module, ABC):
     @property
     @abstractmethod
     def dtype(self) -> torch.dtype:
-        """What is computed in."""
+        """The dtype of computations and results."""
 
     @abstractmethod
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
-        """How likely each state is to have been left by some clock times, and how fast it is left then."""
+        """The intensity and the rate of leaving each state at given clock times."""
 
     @property
     def data_states(self) -> Bool[Tensor, "g n"]:
@@ -61,17 +61,17 @@ class Door(nn.Module, ABC):
         return self.legal & (torch.arange(self.num_states, device=self.legal.device) < self.num_states - self.names)
 
     def enter(self, t: When, start: Time | None = None, **tokens: Tensor) -> tuple[Any, ...]:
-        """The `Clock` of `t`, and `tokens` as int64 if they are legal; all as they are if `t` is a `Clock` already."""
+        """The `Clock` of `t`, and the checked `tokens` as int64; if `t` is a `Clock` already, both unchanged."""
         if isinstance(t, Clock):
             return self.clock(t, len(t.t), start), *tokens.values()
         checked = [self.tokens(name, x) for name, x in tokens.items()]
         return self.clock(t, len(checked[0]), start), *checked
 
     def clock(self, t: When, batch: int, start: Time | None = None) -> Clock:
-        """Clock time at `t` for each of `batch` rows, counted from `start`; a `Clock` as it is."""
+        """Clock time at `t` for each of `batch` rows, counted from `start`; a `Clock` is returned unchanged."""
         if isinstance(t, Clock):
             if start is not None:
-                raise ValueError("a Clock says itself where it starts: use its method since, and leave start out")
+                raise ValueError("start must be left out if t is a Clock: use the Clock's method since")
             return t
         clock = self._checked("t", t, batch)
         if start is None:

@@ -1,4 +1,4 @@
-"""A bridge fitted to the data's marginals: which hierarchy, and which rates to start from."""
+"""A bridge fitted to the data's marginals: its hierarchy and its initial rates."""
 
 import math
 from collections.abc import Sequence
@@ -41,27 +41,27 @@ def from_marginals(
 
     Args:
         marginals: the data's distribution over states at each position.
-        order: the order of a line: `ascending` (the paper's, and the default), `descending`, `natural`, or ranks of
-            your own (token -> rank, `[d, n]` or `[1, n]`).
-        init: the rates on a line. `gather` sends everything to the top rank at rate 1 and runs all other clocks at
-            `floor`; `nested` gathers in stages, from fine to coarse, in an order of its own (see
-            `dmb.processes.rates.nested_rates`); `uniform` runs all clocks alike, at a total rate of 1; `match` is
+        order: the order of a line: `ascending` (default, as in the paper), `descending`, `natural`, or your own ranks
+            (token -> rank, `[d, n]` or `[1, n]`).
+        init: the rates on a line. `gather` sends everything to the top rank at rate 1, and all other clocks have the
+            rate `floor`; `nested` gathers in stages, from fine to coarse, and chooses its own order (see
+            `dmb.processes.rates.nested_rates`); `uniform` gives all clocks the same rate, 1 in total; `match` is
             Theorem 4.2's closed form, the rates (and the order) that carry `marginals` to `target` by `t = 1`.
-        floor: the slow clocks' rate under `gather` and `nested`. The paper's value for text, 0, switches them off
-            for good.
-        stages: of `nested`.
-        target: what `match` aims at. Default: the uniform distribution.
+        floor: the rate of all other clocks for `gather` and `nested`. The paper's value for text, 0, switches them off,
+            and they stay off.
+        stages: number of stages for `nested`.
+        target: the final marginals for `match`. Default: the uniform distribution.
         tied: one order and one set of rates for all positions, from the pooled marginals.
         mask: add one more state on top that data never visit. With `init="gather"` and `floor=0` the process is
             masked diffusion (SEDD-absorb, MDLM, MD4) exactly.
-        tree: lift states along this tree, see `dmb.grouping`; its names come after the states of the data. `order`,
-            `init` and what they need are then left out.
-        ratio: on a tree, how much faster every level is than the one above it.
-        clocks: `Steady`, or `Varying` for clocks that change their speed as time goes on.
-        speeds: also learn a speed for each position, which all of its clocks share. `True`: every position for itself;
+        tree: lift states along this tree, see `dmb.grouping`; its names come after the states of the data. Leave out
+            `order`, `init` and their options.
+        ratio: on a tree, how many times faster each level is than the level above it.
+        clocks: `Steady`, or `Varying` for clocks that change their speed over time.
+        speeds: also learn a speed for each position, which all of its clocks share. `True`: independent speeds;
             the lengths of the axes of a grid, such as `(64,)` for a sequence or `(8, 8)`: speeds that are smooth along
-            them (`dmb.speeds.waves`).
-        state_counts: how many states each position really has. Default: all of them.
+            these axes (`dmb.speeds.waves`).
+        state_counts: the number of states of each position. Default: all of them.
         schedule: default: `LogLinear()`.
     """
     checks.choice("init", init, INITS)
@@ -81,7 +81,7 @@ def from_marginals(
             rank = rank - (rank > rank[:, -1:]).long()
             rank[:, -1] = marginals.shape[1] - 1
         rates = initial_rates(init, floor, legal, marginals.dtype)
-    # matched rates are what the whole schedule adds up to; the others are rates per unit of clock time
+    # matched rates are totals over the whole schedule; the others are per unit of clock time
     own = torch.ones(num_positions, dtype=rates.dtype, device=rates.device) if speeds else None
     basis = None if isinstance(speeds, bool) else _basis(tuple(speeds), num_positions).to(rates)
     end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
@@ -105,11 +105,11 @@ def _refuse_unread(
     order: str | Tensor | None, init: str, mask: bool, target: Tensor | None, tree: Tree | None, schedule: Schedule
 ) -> None:
     if tree is not None and (order is not None or init != "gather" or mask):
-        raise ValueError("a tree brings its own order, rates and names; leave order, init and mask out")
+        raise ValueError("a tree has its own order, rates and names: leave out order, init and mask")
     if init in ("match", "nested") and order is not None:
-        raise ValueError(f"init='{init}' brings its own order; leave order out")
+        raise ValueError(f"init='{init}' chooses its own order: leave out order")
     if target is not None and init != "match":
-        raise ValueError("target is read only by init='match'")
+        raise ValueError("target applies to init='match' only: leave it out")
     if init == "match" and isinstance(schedule, Canonical):
         raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
     if init == "match" and mask:

@@ -72,19 +72,19 @@ def initial_rates(
 def nested_rates(
     marginals: Float[Tensor, "g n"], stages: int, floor: float, legal: Bool[Tensor, "g n"], mask: bool
 ) -> tuple[Float[Tensor, "g k"], Int[Tensor, "g n"]]:
-    """Rates and ranks that gather in stages, rare states first: of three groups `C`, `B`, `A` of rising frequency,
-    first `C` on one rare state, then both `C` and `B` on another, and at last everything on the rarest.
+    """Rates and ranks that gather in stages, rare states first. With three groups `C`, `B`, `A` of rising frequency,
+    first `C` gathers in one rare state, then `C` and `B` in another, and finally everything in the rarest.
 
-    So the rare states serve as names for "one of `C`", "one of `B` or `C`" and "anything"; that they also occur as data
-    costs as little as they are rare. The way back is from coarse to fine: first where `A` is (the spaces of a text, the
-    background of an image), then what there is of `B`, then the rest. `A` is the most frequent state alone, every other
-    group has half of what is left, and each clock is `STAGE_RATIO` times as fast as the one of the stage after.
+    So the rare states serve as names for "one of `C`", "one of `B` or `C`" and "anything". They also occur as data, but
+    because they are rare this costs little. Generation goes from coarse to fine: first the places of `A` (the spaces of
+    a text, the background of an image), then those of `B`, then the rest. `A` is the most frequent state alone, every
+    other group has half of the remaining mass, and each clock is `STAGE_RATIO` times as fast as that of the next stage.
 
     Args:
         marginals: the data's distribution over the states of each position, 0 for the mask.
-        stages: how many; fewer where a position lacks two states for each.
+        stages: number of stages; fewer if a position has less than two states per stage.
         floor: rate of all other clocks.
-        legal: which states a position has.
+        legal: the states of each position.
         mask: whether the last state is a mask, and so the name for "anything".
 
     >>> everything = torch.ones(1, 5, dtype=torch.bool)
@@ -96,7 +96,7 @@ def nested_rates(
     rates = initial_rates("gather", floor, legal, marginals.dtype)
     rarity = marginals.clone()
     if mask:
-        rarity[:, -1] = -1.0  # rarer than a state that was never seen
+        rarity[:, -1] = -1.0  # rarer than a state that never occurs
     token = torch.where(legal, rarity, -2.0).argsort(dim=-1, stable=True)  # states that a position lacks come first
     for row, lacking in enumerate((~legal).sum(-1).tolist()):
         states = token[row, lacking:]

@@ -42,7 +42,7 @@ def support(
         if marginals[~legal].any():
             raise ValueError("marginals must be 0 on states beyond state_counts")
         if tied and not legal.eq(legal[0]).all():
-            raise ValueError("tied positions must have equally many states, got " + str(state_counts.tolist()))
+            raise ValueError("tied positions must have the same number of states, got " + str(state_counts.tolist()))
     if tied:
         marginals, legal = marginals.mean(0, keepdim=True), legal[:1]
     return F.pad(marginals, (0, names)), F.pad(legal, (0, names), value=True)

@@ -1,4 +1,4 @@
-"""Masking in which every state has a schedule of its own that is learned (GenMD4, arXiv 2406.04329)."""
+"""Masking with a learned schedule for every state (GenMD4, arXiv 2406.04329)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,19 +17,20 @@ from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
 
 
 class TokenwiseMasking(ForwardProcess):
-    r"""Every state jumps straight to one mask, each with an intensity of its own.
+    r"""Every state jumps straight to one mask, each with its own intensity.
 
-    With `s = 1 - exp(-u)` and an exponent `w_x > 0` for every state, `x` is still there at clock time `u` with chance
-    `1 - s^{w_x}`: a large exponent is a state that is masked late. Where all exponents are 1 this is masked diffusion.
+    With `s = 1 - exp(-u)` and an exponent `w_x > 0` for every state, `x` is still unmasked at clock time `u` with
+    probability `1 - s^{w_x}`: states with large exponents are masked late. If all exponents are 1, this is masked
+    diffusion.
 
     `p_{t|0}(x|x) = exp(-W_x)`,  `p_{t|0}(mask|x) = 1 - exp(-W_x)`,  `W_x(u) = -log(1 - s^{w_x})`.
 
     Args:
-        exponents: `w`, `[g, n-1]`, one for each state of the data; `g` is `d`, or 1 for one set that positions share.
+        exponents: `w`, `[g, n-1]`, one for each state of the data; `g` is `d`, or 1 if all positions share one set.
         num_positions: `d`; needed only if `exponents` has one row.
         schedule: default: `LogLinear()`.
-        legal: see `ForwardProcess`; the last state, the mask, is always one of them.
-        marginals: see `ForwardProcess`; `[g, n]`, nothing on the mask.
+        legal: see `ForwardProcess`; the last state, the mask, must always be legal.
+        marginals: see `ForwardProcess`; `[g, n]`, 0 for the mask.
 
     >>> process = TokenwiseMasking(torch.tensor([[1.0, 4.0]]))
     >>> process.to_dense(0.5).detach()
@@ -66,12 +67,12 @@ class TokenwiseMasking(ForwardProcess):
         state_counts: Int[Tensor, " d"] | None = None,
         schedule: Schedule | None = None,
     ) -> "TokenwiseMasking":
-        """Plain masking of data with these marginals, to learn from: all exponents are 1.
+        """Masked diffusion of data with these marginals, as a start for learning: all exponents are 1.
 
         Args:
             marginals: the data's distribution over states at each position.
             tied: one set of exponents for all positions.
-            state_counts: how many states each position really has. Default: all of them.
+            state_counts: the number of states of each position. Default: all of them.
             schedule: default: `LogLinear()`.
 
         >>> TokenwiseMasking.from_marginals(torch.tensor([[0.2, 0.8]])).mask_token

@@ -15,15 +15,15 @@ from dmb.schedules import Exits, LogLinear, Schedule, steady_exits
 
 
 class UniformProcess(ForwardProcess):
-    r"""Every state jumps to a uniformly drawn one: `Q = 1 1ᵀ / m - I` on the `m` states of a position.
+    r"""Every state jumps to a uniformly drawn state: `Q = 1 1ᵀ / m - I` on the `m` states of a position.
 
     With `e = exp(-σ̄(t))` and `u = (1 - e) / m`: `p_{t|0}(y|x) = u + e [y = x]`.
 
     Args:
         num_positions: `d`.
-        num_states: `n`, the number of states of the position that has most.
+        num_states: `n`, the largest number of states of a position.
         schedule: default: `LogLinear()`.
-        state_counts: how many states each position has. Default: all of them.
+        state_counts: the number of states of each position. Default: all of them.
         marginals: see `ForwardProcess`.
 
     >>> UniformProcess(1, 2).to_dense(1.0)
@@ -48,7 +48,7 @@ class UniformProcess(ForwardProcess):
 
     @property
     def stationary(self) -> Float[Tensor, "g n"]:
-        """The uniform distribution that the process forgets its data into."""
+        """The uniform distribution, which the process converges to."""
         return self.rate * self.legal / self.legal.sum(-1, keepdim=True)
 
     @property

@@ -1,4 +1,4 @@
-"""What all samplers share: the time grid, and the model seen through temperature, guidance and given positions."""
+"""What all samplers share: the time grid, and the model with temperature, guidance and given positions."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ GRIDS = ("canonical", "uniform", "cosine")
 
 
 class State(NamedTuple):
-    """Where a sampler has come to."""
+    """The current state of a sampler."""
 
     t: float
     """The time of all rows, or the latest of them."""
@@ -43,16 +43,16 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Denoiser:
-    """A model seen through what the user asks of its samples.
+    """A model with the user's options for its samples.
 
     Args:
         model: the model.
         label: class of each row.
-        guidance: classifier-free guidance: 1 is the model given the label, 0 the model without it, more than 1 leads
-            further away from the model without it.
-        temperature: of the posterior over clean tokens.
-        top_p: keep the likeliest clean tokens that make up this much of the posterior.
-        given: positions that hold data and stay as they are.
+        guidance: classifier-free guidance. 1: the model given the label; 0: the model without it; above 1: further away
+            from the model without it.
+        temperature: temperature of the posterior over clean tokens.
+        top_p: keep the likeliest clean tokens that have this total probability.
+        given: positions that hold data and do not change.
     """
 
     model: "dmb.bridge.Bridge"
@@ -68,7 +68,7 @@ class Denoiser:
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.guidance != 1 and self.label is None:
-            raise ValueError("guidance needs a label")
+            raise ValueError("guidance needs a label: give one, or leave guidance at 1")
 
     @property
     def process(self) -> ForwardProcess:
@@ -103,7 +103,7 @@ class Denoiser:
         return x if self.given is None else torch.where(self.given, x_T, x)
 
     def _told(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], clock: Clock) -> list[Tensor]:
-        """What the model says, and for guidance also what it says without the label."""
+        """The model's output, and for guidance also its output without the label."""
         told = [evaluate(x_t, clock, self.label, self.given)]
         if self.label is not None and self.guidance != 1:
             told.append(evaluate(x_t, clock, torch.full_like(self.label, -1), self.given))
@@ -117,7 +117,7 @@ class Denoiser:
 
 
 def default_sampler(model: "dmb.bridge.Bridge") -> str:
-    """The exact one for a mean head; for a score head, which has no posterior over clean tokens, the best there is."""
+    """`ancestral`, which is exact, for a mean head; `tweedie` for a score head, which has no posterior."""
     return "ancestral" if isinstance(model.head, MeanHead) else "tweedie"
 
 
@@ -149,10 +149,10 @@ def time_grid(
     """Times from 1 down to 0 (float64, `[steps + 1]`).
 
     Args:
-        process: whose time it is.
-        steps: how many steps; read off a custom grid.
+        process: the forward process.
+        steps: number of steps; ignored if `grid` is a tensor.
         grid: `canonical` (equal shares of all changes per step, whatever the schedule), `uniform` in `t`, `cosine` (few
-            changes in the first steps, many in the last), or times of your own, falling from 1 to 0.
+            changes in the first steps, many in the last), or your own times, decreasing from 1 to 0.
 
     >>> from dmb import UniformProcess
     >>> time_grid(UniformProcess(1, 2), 4, "uniform")
@@ -174,7 +174,7 @@ def time_grid(
 
 
 def share_grid(steps: int, grid: str | Float[Tensor, " k"] = "canonical") -> Float[Tensor, " k"]:
-    """How much is left to change after every step, from 1 down to 0 (float64, `[steps + 1]`); grids as in `time_grid`.
+    """The share of changes left after every step, from 1 down to 0 (float64, `[steps + 1]`); grids as in `time_grid`.
 
     >>> share_grid(4)
     tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)

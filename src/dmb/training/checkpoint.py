@@ -18,7 +18,7 @@ FORMAT = 2
 
 
 class Checkpoint(NamedTuple):
-    """What a run needs to go on: tensors, and a JSON object."""
+    """What a resumed run needs: tensors, and a JSON object."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]
@@ -89,7 +89,7 @@ def read(path: Path) -> Checkpoint:
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     if metadata.get("format") != str(FORMAT):
-        raise ValueError(f"{path} has format {metadata.get('format')}, this version of dmb reads {FORMAT}")
+        raise ValueError(f"{path} has format {metadata.get('format')}, but this version of dmb reads {FORMAT}")
     if metadata["digest"] != _digest(tensors, metadata["state"]):
         raise ValueError(f"{path} is corrupted: its digest does not match")
     return Checkpoint(tensors, json.loads(metadata["state"]))

@@ -1,7 +1,7 @@
 """The engine: which devices, how many processes, in what precision.
 
-More than one device, and anything but full precision, is `lightning-fabric`'s work. One device needs none of it, nor
-the seconds that it takes to import.
+Several devices and other precisions are handled by `lightning-fabric`. One device in full precision does not need it,
+and saves the seconds of importing it.
 """
 
 import os
@@ -23,7 +23,7 @@ Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 
 class OneDevice:
-    """What training asks of an engine, on one device in full precision."""
+    """The methods of an engine that training uses, on one device in full precision."""
 
     world_size, global_rank, is_global_zero = 1, 0, True
     strategy = None
@@ -75,15 +75,15 @@ def engine(
     strategy: Strategy = "auto",
     precision: Precision = "32-true",
 ) -> Engine:
-    """A launched engine. Under `torchrun` or SLURM it joins the processes there are; else it starts them itself.
+    """A launched engine. Under `torchrun` or SLURM it joins the existing processes; otherwise it starts them itself.
 
     Args:
-        accelerator: `cpu` or `cuda`; `auto` takes a GPU if there is one. (Times are float64, which `mps` has not.)
-        devices: processes on each machine.
-        nodes: machines.
-        strategy: `ddp` copies the network to every process, `fsdp` shares it out among them; `auto` is `ddp` for more
-            than one process.
-        precision: what the network computes in; the loss is in float32 or better whatever it is.
+        accelerator: `cpu`, `cuda`, or `auto`: a GPU if there is one. (Times are float64, which `mps` does not support.)
+        devices: number of processes per machine.
+        nodes: number of machines.
+        strategy: `ddp` copies the network to every process, `fsdp` splits it among them; `auto` is `ddp` for more than
+            one process.
+        precision: precision of the network; the loss is always computed in float32 or better.
     """
     if devices < 1 or nodes < 1:
         raise ValueError(f"devices and nodes must be at least 1, got {devices} and {nodes}")

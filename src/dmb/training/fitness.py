@@ -29,7 +29,7 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
     if settings.matrix_objective == "prior":
         if learns and settings.matrix_steps and isinstance(process.schedule, Canonical):
             raise ValueError(
-                "J_Q teaches nothing in canonical time, where clocks that run faster have less time: keep the rates "
+                "J_Q cannot train rates in canonical time, where faster clocks have less time: keep the rates "
                 "(matrix_steps=0), or learn them on the bound (matrix_objective=joint)"
             )
         return
@@ -37,13 +37,13 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
         raise ValueError(f"matrix_objective must be prior: {type(process).__name__} has no rates to learn")
     if not isinstance(process.schedule, Canonical):
         raise ValueError(
-            "rates are learned on the bound in canonical time only: on any other, fast clocks hide what they destroy "
-            "at times that are hardly ever drawn (schedule=canonical)"
+            "schedule must be canonical to learn rates on the bound: on any other, fast clocks could hide changes "
+            "at times that are hardly ever drawn"
         )
     if isinstance(process, BridgeProcess) and process.clocks.running.sum() < 2 and process.clocks.log_speeds is None:
         raise ValueError(
-            "one clock alone has nothing to learn from the bound, since its speed means nothing in canonical time: "
-            "let others run as well (floor above 0, or init=uniform)"
+            "a single clock has nothing to learn from the bound, since its rate has no effect in canonical time: "
+            "switch on others (floor above 0, or init=uniform)"
         )
 
 
@@ -56,16 +56,16 @@ def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
     if network.order is not None:
         kind = type(network).__name__
         if settings.matrix_objective != "prior":
-            raise ValueError(f"matrix_objective must be prior for a {kind}, which knows one order only")
+            raise ValueError(f"matrix_objective must be prior for a {kind}, which follows one order only")
         if clocks is not None and clocks.speed_weights is not None:
-            raise ValueError(f"a {kind} knows one order only: make the process without speeds")
+            raise ValueError(f"a {kind} follows one order only: make the process without speeds")
         if settings.infill:
-            raise ValueError(f"infill must be 0 for a {kind}, which knows one order only, got {settings.infill}")
+            raise ValueError(f"infill must be 0 for a {kind}, which follows one order only, got {settings.infill}")
         return
     if settings.matrix_objective == "prior":
         if learns and clocks is not None and clocks.speed_weights is not None:
             raise ValueError(
-                "J_Q teaches the speeds of positions nothing: learn them on the bound (matrix_objective=joint, "
+                "J_Q cannot train the speeds of positions: learn them on the bound (matrix_objective=joint, "
                 "orders=2), or keep them (process.requires_grad_(False))"
             )
         return
@@ -73,5 +73,5 @@ def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
         raise ValueError("matrix_objective must be prior: all positions share one speed, there is no order to learn")
     if settings.orders < 2:
         raise ValueError(
-            f"orders must be at least 2 to learn an order, by comparing two of one sequence, got {settings.orders}"
+            f"orders must be at least 2 to learn an order, by comparing two orders of a sequence, got {settings.orders}"
         )

@@ -169,7 +169,7 @@ class Learner:
         estimate = self.averaged.estimate_marginals(
             chains=settings.chains, steps=settings.chain_steps, generator=generator
         )
-        if len(self.process.p_0) == 1:  # positions share one estimate, and go on sharing it
+        if len(self.process.p_0) == 1:  # positions share one estimate, and still do
             estimate = estimate.mean(0, keepdim=True)
         uniform = self.process.data_states.to(estimate.dtype)
         uniform = uniform / uniform.sum(-1, keepdim=True)
@@ -185,7 +185,7 @@ class Learner:
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> Checkpoint:
-        """All that is needed to go on. Every process has to call it, as shards are gathered; the first one gets it."""
+        """All that a resumed run needs. All processes must call it, to gather shards; the first one gets the result."""
         tensors = {}
         for name, tensor in self._tensors():
             gathered = whole(tensor)  # one at a time, so that no device has to hold them all
@@ -263,7 +263,7 @@ def restore_optimiser(
 def cause_of(named: Iterable[tuple[str, nn.Parameter]]) -> str:
     """Why numbers are not finite, in words."""
     broken = [name for name, parameter in named if not parameter.detach().isfinite().all()]
-    return f"{broken[0]} is not finite any more" if broken else "the network's outputs are too large"
+    return f"{broken[0]} is no longer finite" if broken else "the network's outputs are too large"
 
 
 def whole(tensor: Any) -> Tensor:

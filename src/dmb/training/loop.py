@@ -1,4 +1,4 @@
-"""The loop of all training: steps, reports, evaluations and checkpoints, a clock, and a way to stop and go on."""
+"""The training loop: steps, reports, evaluations, checkpoints, time limits, stopping and resuming."""
 
 import math
 import time
@@ -60,7 +60,7 @@ class Evaluation(NamedTuple):
 
 @runtime_checkable
 class Learner(Protocol):
-    """What learns. All processes call its methods together."""
+    """A model in training. All processes call its methods together."""
 
     progress: Any
     """A `Progress`, or a subclass of it."""
@@ -68,33 +68,33 @@ class Learner(Protocol):
     """Has `total_steps`, `minutes`, `patience` and `keep`."""
 
     def steps(self) -> Iterator[Step]:
-        """Learn from where `progress` says, one step each time, to the end."""
+        """Train step by step, from where `progress` stands to the end."""
 
     def evaluate(self) -> Evaluation:
-        """Look at validation data."""
+        """Evaluate on validation data."""
 
     def keep(self, folder: Path | None) -> None:
-        """Give the model as it is now to the caller; with a folder, write it there too. It is the best so far."""
+        """Give the current model, the best so far, to the caller; with a folder, write it there too."""
 
     def fetch(self, folder: Path) -> None:
         """Give the caller the model that `keep` wrote."""
 
     def checkpoint(self) -> Checkpoint:
-        """All that is needed to go on."""
+        """All that a resumed run needs."""
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Become what was saved; a ValueError if it was another model."""
+        """Restore the saved state; a ValueError if it belongs to another model."""
 
 
 class Loop:
-    """A learner on its way, from the newest checkpoint if it is to go on from one.
+    """Trains a learner, from the newest checkpoint if it is resumed.
 
     Args:
-        learner: what learns.
+        learner: the model in training.
         fabric: the engine.
-        folder: where to keep checkpoints and the best model. Default: nowhere.
-        resume: go on from the newest checkpoint, if there is one.
-        stop: asked after every step; when it says True a checkpoint is saved and training ends.
+        folder: where to write checkpoints and the best model. Default: nowhere.
+        resume: continue from the newest checkpoint, if there is one.
+        stop: called after every step; when it returns True, a checkpoint is saved and training ends.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Loop:
             None if self.folder is None else Checkpoints(self.folder / "checkpoints", learner.settings.keep)
         )
         if self.checkpoints is not None and self.checkpoints.steps() and not resume:
-            raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
         newest = self.checkpoints.newest() if self.checkpoints is not None and resume else None
         if newest is None and self.checkpoints is not None and self.checkpoints.steps():
             raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")

@@ -43,7 +43,7 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
 
 
 def matrix_is_over(learner: Learner) -> bool:
-    """Whether Matrix-learning of this cycle has come to its end, or there is none."""
+    """Whether Matrix-learning of this cycle has ended, or does not take place."""
     settings, progress = learner.settings, learner.progress
     by_prior = settings.matrix_objective == "prior"
     by_paths = learner.model.ordered is not None and by_prior
@@ -166,7 +166,7 @@ def _parts(learner: Learner) -> Iterator[tuple[Int[Tensor, " p"], bool]]:
 
 
 def _given(x_0: Tensor, share: float, generator: torch.Generator) -> Bool[Tensor, "b d"] | None:
-    """For a share of the rows, positions that are shown as they are: each row at a rate of its own."""
+    """For a share of the rows, positions that are given; each row draws its own rate."""
     if share == 0:
         return None
     device = generator.device

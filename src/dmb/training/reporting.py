@@ -1,4 +1,4 @@
-"""What a run tells while it trains, whatever it trains: enough to log it, to show it, and to say when it will end."""
+"""Reports of any kind of training, for logs, for the terminal, and to estimate the remaining time."""
 
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
@@ -10,13 +10,13 @@ from dmb.data.codecs import Codec
 
 
 class Fact(NamedTuple):
-    """One figure, in words."""
+    """One figure, with its name and unit."""
 
     name: str
     value: str
     unit: str = ""
     main: bool = False
-    """Whether it is the one that the best model is chosen by."""
+    """Whether the best model is chosen by this figure."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.value} {self.unit}".rstrip()
@@ -24,7 +24,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What happened since the report before. A learner says what it has seen; the loop adds where and when.
+    """What happened since the previous report. A learner fills in its figures; the loop adds step and time.
 
     >>> report = Report(phase="validation", step=20, total_steps=100, seconds=3.0, improved=True)
     >>> report.line()
@@ -34,40 +34,40 @@ class Report:
     """
 
     phases: ClassVar[dict[str, str]] = {"train": "training", "validation": "validation"}
-    """The phases in words, in the order that a table of their facts has."""
+    """The names of phases for display, in the order of display."""
 
     phase: str
     index: int = 0
-    """How many reports came before it, those before an interruption included."""
+    """Number of reports before this one, including those before an interruption."""
     step: int = 0
-    """Steps so far."""
+    """Number of steps so far."""
     total_steps: int = 0
     seconds: float = 0.0
-    """Time spent on the run so far, that before an interruption included."""
+    """Time of the run so far, including that before an interruption."""
     cpu_seconds: float = 0.0
-    """Processor time of the same."""
+    """Processor time of the run so far."""
     seconds_left: float | None = None
-    """Time to go at the pace of this call, or until its time is up; None as long as there is no pace."""
+    """Remaining time at the speed of this call, or until its time limit; None if not known yet."""
     improved: bool = False
     """Whether the model is the best so far (phase `validation`)."""
     sample: Int[Tensor, "b d"] | None = None
     """Tokens of the data's codec that show what the model can do (phase `validation`)."""
 
     def facts(self) -> list[Fact]:
-        """What it says, in words."""
+        """The figures of the report."""
         return []
 
     def place(self) -> list[Fact]:
-        """Where in training it was made, besides the step."""
+        """Its place in training, besides the step."""
         return []
 
     def shown(self, codec: Codec) -> str:
-        """What there is to see of the sample in a terminal."""
+        """The sample as text for a terminal."""
         assert self.sample is not None
         return codec.decode(self.sample[:1])[0]
 
     def record(self) -> dict[str, Any]:
-        """The report as JSON: every number that it has."""
+        """All numbers of the report, for JSON."""
         left_out = {"index", "total_steps", "seconds_left", "sample"}
         if self.phase != "validation":
             left_out.add("improved")

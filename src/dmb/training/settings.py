@@ -1,4 +1,4 @@
-"""Everything that can be chosen about a training run."""
+"""All settings of a training run."""
 
 import math
 from dataclasses import dataclass, fields
@@ -7,87 +7,86 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 means never to stop early."""
+    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 never stops early."""
 
     cycles: int = 4
-    """How often Matrix-learning and Score-learning take turns."""
+    """Number of cycles; each is Matrix-learning (of the rates), then Score-learning (of the network)."""
     score_steps: int = 1000
-    """Most steps of Score-learning in a cycle."""
+    """Maximum number of Score-learning steps per cycle."""
     matrix_steps: int = 100
-    """Most steps of Matrix-learning in a cycle; 0 leaves the forward process as it is (unless learned jointly)."""
+    """Maximum number of Matrix-learning steps per cycle; 0 leaves the rates as they are (unless learned jointly)."""
     matrix_objective: Literal["prior", "bound", "joint"] = "prior"
-    """What the rates are learned on: J_Q, as printed; the whole bound, in turn with the network; or the whole bound in
-    every step of Score-learning, and no Matrix-learning besides."""
+    """The loss of the rates: J_Q as in the paper (prior); the whole bound, in alternation with the network (bound);
+    or the whole bound in every step of Score-learning, without Matrix-learning (joint)."""
     score_tolerance: float = 0.0
-    """ε_score: a cycle's Score-learning ends when the running mean of J_score falls below."""
+    """ε_score: Score-learning of a cycle ends when the running mean of J_score falls below this value."""
     matrix_tolerance: float = 0.0
-    """ε_Q: a cycle's Matrix-learning on J_Q ends when it falls below."""
+    """ε_Q: Matrix-learning of a cycle ends when J_Q falls below this value."""
     tolerance: float = 0.0
-    """ε: training ends when, after a cycle, J_score + J_Q is below."""
+    """ε: training ends when J_score + J_Q is below this value after a cycle."""
     start: Literal["histogram", "random"] = "histogram"
-    """What p_0, and with it p_T, starts as: the data's histogram, or random as printed."""
+    """The first p_0: the data's histogram, or random as in the paper."""
     reestimate: bool = True
-    """Between cycles, replace p_0 by the model's own marginals (Eq. 10)."""
+    """Between cycles, replace p_0 by the marginals of the model's samples (Eq. 10)."""
     chains: int = 256
-    """Samples that estimate is averaged over."""
+    """Number of samples for this estimate of p_0."""
     chain_steps: int = 32
-    """Steps of each of them."""
+    """Steps per sample for this estimate of p_0."""
 
     batch_size: int = 128
-    """Sequences per step, over all processes and all accumulated parts; or paths, if there are several `orders`."""
+    """Sequences (or paths, with several orders) per step, over all processes and accumulated parts."""
     orders: int = 1
-    """In how many orders each sequence is shown, by a network that follows orders; a batch then has so many times fewer
-    sequences. To learn the speeds of positions it takes at least 2."""
+    """Orders per sequence, for a network that follows orders; a batch has this many times fewer sequences.
+    Learning the speeds of positions needs at least 2."""
     accumulate: int = 1
-    """Parts that each process's share of a batch is cut into; more need less memory and give the same result."""
+    """Number of parts into which each process splits its share of a batch; more parts need less memory."""
     learning_rate: float = 1e-3
-    """Of the network, after warm-up."""
+    """Learning rate of the network, after warm-up."""
     matrix_learning_rate: float = 1e-2
-    """Of the rates' logarithms."""
+    """Learning rate of the logarithms of the rates."""
     warmup: int = 100
     """Steps over which the learning rate rises from 0."""
     decay: Literal["constant", "cosine"] = "constant"
-    """What the learning rate does after warm-up: stay, or fall to 0 along a cosine by the last step."""
+    """The learning rate after warm-up: constant, or falling to 0 along a cosine by the last step."""
     weight_decay: float = 0.01
-    """Of the network's matrices (not of biases and norms)."""
+    """Weight decay of the network's matrices, not of biases and norms."""
     weight_decay_until: int | None = None
-    """The step at which weight decay turns to 0. Default: never."""
+    """The step at which weight decay ends; default: never."""
     clip: float = 1.0
-    """Largest norm of the gradient; 0 does not clip."""
+    """Maximum norm of the gradient; 0: no clipping."""
     ema: float = 0.999
-    """Decay of the averaged weights, which are the ones that are evaluated and saved."""
+    """Decay of the averaged weights, which are evaluated and saved."""
     adapt_times: bool = True
-    """Draw times where the loss varies most, as the steps before have shown, with weights that leave its mean as it is;
-    otherwise evenly."""
+    """Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly."""
     infill: float = 0.0
-    """Share of the sequences that are shown with some positions given, so that templates can be filled in later."""
+    """Share of the training sequences with some positions given, to prepare for filling in templates."""
     compile: bool = False
-    """Compile the network with `torch.compile`."""
+    """Compile the network with torch.compile."""
 
     seed: int = 0
-    """Of data order, noise and dropout."""
+    """Seed of data order, noise and dropout."""
     minutes: float | None = None
-    """Stop after so much time, counted anew when a run is resumed. With decay="cosine" the learning rate has then
-    fallen to 0. Default: as long as the steps take."""
+    """Stop after this many minutes, counted from the start or from resuming; default: no limit.
+    With decay=cosine, the learning rate falls to 0 by then."""
     patience: int = 0
-    """Stop after so many evaluations in a row without a better one. Default: 0, never."""
+    """Stop after this many evaluations in a row without improvement; 0: never."""
     log_every: int = 50
     """Steps between reports."""
     evaluate_every: int = 500
     """Steps between evaluations on validation data; each is followed by a checkpoint."""
     evaluate_sequences: int = 2048
-    """Most validation sequences an evaluation looks at; always the same ones."""
+    """Maximum number of validation sequences per evaluation; always the same ones."""
     keep: int = 2
-    """Checkpoints that are kept, besides the best on validation."""
+    """Number of checkpoints to keep, besides that of the best evaluation."""
 
     @property
     def sequences(self) -> int:
-        """Different sequences per step."""
+        """Number of different sequences per step."""
         return self.batch_size // self.orders
 
     @property
     def total_steps(self) -> int:
-        """Steps of Score-learning in all cycles, if no tolerance ends them before.
+        """Steps of Score-learning in all cycles, if nothing ends them early.
 
         >>> TrainingSettings(cycles=2, score_steps=500).total_steps
         1000
@@ -123,11 +122,11 @@ class TrainingSettings:
 
 
 def settings_from(options: dict[str, object]) -> TrainingSettings:
-    """Settings from a dictionary; a name that is none of them is an error that lists those that are."""
+    """Settings from a dictionary; an unknown name is an error that lists the known ones."""
     known = [field.name for field in fields(TrainingSettings)]
     unknown = sorted(set(options) - set(known))
     if unknown:
-        raise ValueError(f"no training setting called {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ValueError(f"no training setting called {', '.join(unknown)}: choose from {', '.join(known)}")
     return TrainingSettings(**options)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Algorithm 1: the two phases in turn, with evaluation, checkpoints and a way to stop and go on."""
+"""Algorithm 1: the two phases in turn, with evaluation and checkpoints; it can be stopped and resumed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,9 +26,9 @@ MOST_RATES_LOGGED = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport(Report):
-    """What happened since the report before. Bits are bits per token; steps are those of Score-learning in all cycles.
+    """What happened since the previous report. Bits are per token; steps are those of Score-learning in all cycles.
 
-    The sample is one, always from the same random numbers.
+    `sample` is a single sequence, always drawn with the same random numbers.
     """
 
     phases: ClassVar[dict[str, str]] = {
@@ -40,25 +40,25 @@ class TrainingReport(Report):
     phase: Literal["matrix", "score", "validation"]
     cycle: int
     tokens: int
-    """Tokens seen in Score-learning so far."""
+    """Number of training tokens in Score-learning so far."""
     prior_bits: float
     """J_Q under the estimate p_0."""
     score_bits: float | None = None
-    """Mean J_score of the training batches since the report before (phase `score`)."""
+    """Mean J_score of the training batches since the previous report (phase `score`)."""
     tokens_per_second: float | None = None
     gradient_norm: float | None = None
     learning_rate: float | None = None
     validation: Bound | None = None
     """The bound on validation data with the averaged weights (phase `validation`)."""
     alpha: list[float] | None = None
-    """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or what else its process
-    learns (phases `matrix` and `validation`)."""
+    """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or the other learned
+    parameters of its process (phases `matrix` and `validation`)."""
     log_speeds: list[float] | None = None
     """The logarithm of each position's speed, if positions have speeds (phase `validation`)."""
 
     @property
     def bits(self) -> float:
-        """The bound on validation data if this report has one; else what is known: `J_Q`, and the training loss."""
+        """The bound on validation data if this report has one; otherwise `J_Q` plus the training loss, if known."""
         if self.validation is not None:
             return self.validation.bits_per_token
         return self.prior_bits + (self.score_bits or 0.0)
@@ -94,19 +94,19 @@ def train(
     stop: Callable[[], bool] | None = None,
     **options: Any,
 ) -> Iterator[TrainingReport]:
-    """Run Algorithm 1, yielding reports; the caller owns progress and logging.
+    """Run Algorithm 1, yielding reports; progress and logging are up to the caller.
 
-    From the first evaluation on, `bridge` holds the averaged weights that have done best on validation data so far;
+    From the first evaluation on, `bridge` holds the averaged weights with the best bound on validation data so far;
     training itself works on copies.
 
     Args:
-        bridge: what to train.
-        data: what on; batches from `data.train`, evaluation on `data.validation`.
+        bridge: the model to train.
+        data: batches come from `data.train`, evaluation uses `data.validation`.
         settings: all settings at once; or give them one by one as `options`.
-        fabric: the engine, launched. Default: one device of the best kind there is.
-        folder: where to keep checkpoints and the best model. Default: nowhere.
-        resume: go on from the newest checkpoint in `folder`, if there is one.
-        stop: asked after every step; when it says True a checkpoint is saved and training ends.
+        fabric: the engine, launched. Default: one device, a GPU if there is one.
+        folder: where to write checkpoints and the best model. Default: nowhere.
+        resume: continue from the newest checkpoint in `folder`, if there is one.
+        stop: called after every step; when it returns True, a checkpoint is saved and training ends.
         options: fields of `TrainingSettings`.
 
     >>> import dmb
@@ -118,7 +118,7 @@ def train(
     [('matrix', 0), ('score', 10), ('score', 20), ('validation', 20)]
     """
     if settings is not None and options:
-        raise ValueError("give settings, or single options, not both")
+        raise ValueError("give settings or single options, not both")
     settings = settings or settings_from(options)
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)
@@ -128,12 +128,12 @@ def train(
 
 
 class Algorithm1(Learner):
-    """A bridge that learns by Algorithm 1, as the loop of all training wants it.
+    """Trains a bridge by Algorithm 1, as a learner for the training loop.
 
     Args:
-        bridge: what to train.
-        data: what on.
-        settings: how.
+        bridge: the model to train.
+        data: the data to train on.
+        settings: settings of training.
         fabric: the engine, launched.
     """
 

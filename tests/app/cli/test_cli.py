@@ -114,7 +114,10 @@ def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
     assert dmb_("resume", run, "--accelerator", "cpu") == 0
     assert "nothing left to do: all steps are done; --cycles 2 trains" in capsys.readouterr().err
     assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 2, "--tolerance", 99) == 0
-    assert "nothing left to do: the bound has fallen below --tolerance 99.0; 0 goes" in capsys.readouterr().err
+    assert (
+        "nothing left to do: the bound has fallen below --tolerance 99.0; --tolerance 0 continues"
+        in capsys.readouterr().err
+    )
     impatient = flags(cycles=40, learning_rate=1e-12, ema=0.0, patience=2, tolerance=0.0)
     assert dmb_("resume", run, "--accelerator", "cpu", *impatient) == 0
     done = Run.open(run).metrics()
@@ -163,13 +166,13 @@ def test_data_that_have_changed_are_noticed(tmp_path, capsys, command):
         assert dmb_(*command.split()) == 0  # it needs no data but what the folder holds
     else:
         assert dmb_(*command.split()) == 2
-        assert "novel.txt has changed since the run began" in capsys.readouterr().err
+        assert "novel.txt has changed since the run began: restore it, or train again" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_keeps_its_model(run, capsys):
     capsys.readouterr()
     assert dmb_("resume", run, "--width", 32, "--head", "score") == 2
-    assert "head, network.width cannot change in the middle of a run" in capsys.readouterr().err
+    assert "head, network.width cannot change during a run" in capsys.readouterr().err
     assert Run.open(run).recipe.network.width == 16
 
 
@@ -300,7 +303,7 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --recipe mine.py:deep", "no Python file called"),
         (an_empty_file, "train empty.txt", "empty"),
         (a_short_file, "train short.txt", "longer than"),
-        (no_preparation, "train", "what to train on? Give a file"),
+        (no_preparation, "train", "DATA is missing: give a file"),
         (no_preparation, "train digits --witdh 64", "--witdh, 64; did you mean --width?"),
         (no_preparation, "train digits --cycles three", "--cycles must be a whole number, got 'three'; see"),
         (no_preparation, "train digits --length ten", "--length must be a whole number, got 'ten'; see"),
@@ -324,7 +327,7 @@ def no_preparation(tmp_path):
         (no_preparation, "train text8", "dmb prepare text8"),
         (no_preparation, "train cifar10", "dmb prepare cifar10"),
         (a_full_folder, "train full", "full must hold images"),
-        (no_preparation, "train digits --levels 8", "levels is read for images only, got 8 for digits"),
+        (no_preparation, "train digits --levels 8", "levels applies to images only, got 8 for digits"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, capsys, prepare, command, message):
@@ -387,7 +390,7 @@ def test_every_command_has_a_help_page_that_names_its_options(capsys):
 def test_help_shows_the_settings_of_the_data_that_are_named(capsys):
     assert dmb_("train", "digits", "--help") == 0
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--width INT Size of its hidden vectors. (default: 256)" in words
+    assert "--width INT Size of hidden vectors. (default: 256)" in words
     assert "DATA" in words
 
 

@@ -106,7 +106,7 @@ def test_stopped_it_says_how_to_go_on(tmp_path, capsys, instead, interrupted):
     assert dmb_("compare", "digits", "--out", "out", "--rows", "mdlm", *SMALL, *SET) == 143
     said = capsys.readouterr()
     words = "dmb compare digits --recipe digits --out out --rows mdlm --seeds 1 --steps 10 --sequences 32 --samples 1"
-    assert f"go on with: {words} --blocks 1 --width 16" in said.err
+    assert f"continue with: {words} --blocks 1 --width 16" in said.err
     assert "failed" not in said.err + (tmp_path / "out/table.md").read_text()
 
 
@@ -124,10 +124,10 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
     ("arguments", "message"),
     [
         ("compare letters", "no data set or file called 'letters'"),
-        ("compare digits --rows mdlm magic", "no row called 'magic': there are sedd-uniform, sedd-absorb, "),
-        ("compare digits --floor 0.1", "process.floor cannot be set: the row sedd-absorb has a value of its own"),
+        ("compare digits --rows mdlm magic", "no row called 'magic': choose from sedd-uniform, sedd-absorb, "),
+        ("compare digits --floor 0.1", "process.floor cannot be set: the row sedd-absorb sets it itself"),
         ("compare digits --rows mdlm --cycles 3", "training.cycles cannot be set: the row mdlm has"),
-        ("compare digits --seed 3", "seed cannot be set in a comparison: --seeds says how many"),
+        ("compare digits --seed 3", "seed cannot be set in a comparison: --seeds N uses the seeds"),
         ("compare digits --minutes 3", "minutes must be off in a comparison"),
         ("compare digits --steps 7 --rows mdlm mean-natural", "--steps must be a multiple of 2 for the row mean-natural, got 7"),
         ("compare digits --seeds 0", "--seeds must be at least 1, got 0"),

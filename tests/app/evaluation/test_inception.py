@@ -306,7 +306,7 @@ def test_mistakes_are_named(weights):
     image = torch.zeros(1, 4, 4, 3, dtype=torch.uint8)
     with pytest.raises(
         ValueError,
-        match=r"^these weights have no classifier, which the Inception Score needs; give --weights FILE with full weights$",
+        match=r"^the Inception Score needs weights with a classifier, got weights without: give --weights FILE with full weights$",
     ):
         network.logits(image)
     with pytest.raises(ValueError, match=r"^images must be of type uint8, got torch.float32$"):

@@ -266,7 +266,7 @@ def test_weights_without_a_classifier_are_refused_for_the_inception_score(images
 
 def test_images_from_memory_of_fewer_levels_cannot_be_had_again(images):
     data = replace(dmb.data.images(images, 4), source="")
-    with pytest.raises(ValueError, match=r"^images must have a source to read the images from again, got none$"):
+    with pytest.raises(ValueError, match=r"^images must have a source to read the original images from, got none$"):
         RealImages(data, images=40)
 
 

@@ -26,7 +26,7 @@ def test_only_what_is_named_changes():
     before = recipes.recipe("digits")
     after = before.changed(width=8, seed=3, head="score")
     assert before.differences(after) == {"network.width": 8, "training.seed": 3, "head": "score"}
-    with pytest.raises(ValueError, match="no setting called girth: there are head"):
+    with pytest.raises(ValueError, match="no setting called girth: choose from head"):
         before.changed(girth=3)
 
 
@@ -132,7 +132,7 @@ def test_the_settings_of_a_process_choose_its_hierarchy_and_its_clocks(settings,
 
 
 def test_clusters_that_are_no_numbers_are_refused():
-    with pytest.raises(ValueError, match="clusters must be whole numbers with commas in between, got '6;2'"):
+    with pytest.raises(ValueError, match="clusters must be whole numbers separated by commas, got '6;2'"):
         recipes.recipe("digits").changed(process="tree", clusters="6;2").build(dmb.data.digits())
 
 

@@ -191,8 +191,8 @@ def test_mistakes_are_named(in_colour, tmp_path):
             load(source, **options)
         assert "\n" not in str(caught.value)
 
-    fails("levels is read for images only, got 8", levels=8)
-    fails("encoding is read for text files only", encoding="bytes")
+    fails("levels applies to images only, got 8", levels=8)
+    fails("encoding applies to text files only", encoding="bytes")
     fails("length must be 16 for vq, got 4", length=4)
     described = (in_colour / "tokenizer.json").read_text()
     (in_colour / "tokenizer.json").write_text("{}")
@@ -206,12 +206,10 @@ def test_mistakes_are_named(in_colour, tmp_path):
         images_of(in_colour, [8, 8, 3])
     np.save(tmp_path / "x.npy", IMAGES)
     (in_colour / "tokenizer.json").write_text(described.replace("photos", "x.npy"))
-    with pytest.raises(
-        ValueError, match=r"x.npy must hold images of shape \[8, 8, 3\], which .*vq has codes of, got Grid"
-    ):
+    with pytest.raises(ValueError, match=r"x.npy must hold images of shape \[8, 8, 3\], like those of .*vq, got Grid"):
         images_of(in_colour, [8, 8, 3])
     (in_colour / "tokenizer.json").unlink()
-    fails("vq has no tokenizer.json, so its codes are not finished: go on with dmb tokenize --resume")
+    fails("vq has no tokenizer.json, so its codes are not finished: continue with dmb tokenize --resume")
     bridge = tmp_path / "bridge"
     (bridge / "samples").mkdir(parents=True)
     Image.fromarray(IMAGES[0]).save(bridge / "samples" / "step_000000001.png")
@@ -272,11 +270,11 @@ def test_tokens_that_are_no_codes_are_named(in_colour):
 def test_a_vqvae_that_is_gone_or_another_is_an_error_when_it_is_needed(in_colour):
     changed, gone = fresh(in_colour), fresh(in_colour)
     autoencoder(seed=1).write(in_colour)
-    with pytest.raises(ValueError, match="vq has another VQ-VAE than the one this model was trained on"):
+    with pytest.raises(ValueError, match="vq holds another VQ-VAE than the one that made this model's codes"):
         changed.images(TOKENS)
     shutil.rmtree(in_colour)
     assert gone.template("1, _", 16).tolist() == [1, *[-1] * 15]  # for which it is not
-    with pytest.raises(ValueError, match="vq must hold the VQ-VAE that these codes are of, got no such folder"):
+    with pytest.raises(ValueError, match="vq must hold the VQ-VAE of these codes, got no such folder"):
         gone.images(TOKENS)
 
 

@@ -49,7 +49,7 @@ def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
     shown, about = capsys.readouterr(), json.loads((folder / "tokenizer.json").read_text())
     used = f"{about['perplexity']:.1f} codes in use of 8"
     assert shown.out == f"PSNR {about['psnr']:.2f} dB of 4 test images; {used}\n"
-    assert "making codes: 40 images of 8 × 8 pixels as 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
+    assert "making codes: 40 images of 8 × 8 pixels as grids of 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
     assert [(r["phase"], r["step"]) for r in records(folder)] == [
         ("train", 2), ("train", 4), ("validation", 4), ("train", 6), ("validation", 6)
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
             caught = Caught(stop)
             patch.setattr(command, "Signals", lambda caught=caught: caught)
             assert tokenize(*SMALL, out=folder.name) == 128 + signal.SIGINT
-        hint = f"go on with: dmb tokenize {tmp_path / 'photos'} --out {folder.name} --resume"
+        hint = f"continue with: dmb tokenize {tmp_path / 'photos'} --out {folder.name} --resume"
         assert hint in capsys.readouterr().err.replace("\n", " ")
         with pytest.raises(ValueError, match=f"broken{stop} has no tokenizer.json, so its codes are not finished"):
             load(folder)
@@ -145,9 +145,9 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
     assert tokenize(*SMALL) == 0
     with pytest.raises(ValueError, match="codes exists already: choose another --out, or continue it with --resume"):
         tokenize(*SMALL)
-    with pytest.raises(ValueError, match="--codes cannot change in the middle of training, from 8"):
+    with pytest.raises(ValueError, match="--codes cannot change during training: leave it out, or give 8"):
         tokenize("--resume", "--codes", 16)
-    with pytest.raises(ValueError, match="photos exists already, and is no folder of codes"):
+    with pytest.raises(ValueError, match="photos exists already, but is not a folder of codes"):
         tokenize(*SMALL, out="photos")
     shutil.copytree("photos", "others")
     with pytest.raises(ValueError, match=r"codes has codes of .*photos, not of .*others: choose another --out"):
@@ -155,7 +155,7 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file is a file, not a folder"):
         tokenize(*SMALL, out="file")
-    with pytest.raises(ValueError, match="a VQ-VAE is trained on images: cifar10, or a folder of them; got digits"):
+    with pytest.raises(ValueError, match="a VQ-VAE needs images: give cifar10, or a folder of images; got digits"):
         command.main(["digits", "--out", "new"])
 
 
@@ -165,7 +165,7 @@ def test_every_setting_is_a_flag_that_is_explained(capsys):
     shown = capsys.readouterr().out
     for flag in ("--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
         assert flag in shown
-    assert "codes there are to choose from" in " ".join(shown.split())
+    assert "Number of codes in the codebook" in " ".join(shown.split())
 
 
 def test_only_one_process_works_in_a_folder(tmp_path):

@@ -172,7 +172,7 @@ def test_what_is_not_finite_stops_and_leaves_the_last_good_checkpoint(tmp_path, 
     model = reports.gi_frame.f_locals["self"].learner.model
     if what == "loss":
         model.decoder[0].weight.data.fill_(math.nan)
-        cause = r"decoder.0.weight is not finite any more; try a lower learning_rate"
+        cause = r"decoder.0.weight is no longer finite; try a lower learning_rate"
     else:
         model.decoder[0].weight.register_hook(lambda gradient: gradient * math.inf)
         cause = "the network's outputs are too large"
@@ -240,18 +240,18 @@ def test_images_that_are_not_square_are_refused():
 
 
 def test_data_that_are_no_images_are_refused():
-    with pytest.raises(ValueError, match="a VQ-VAE is trained on images: cifar10, or a folder of them; got digits"):
+    with pytest.raises(ValueError, match="a VQ-VAE needs images: give cifar10, or a folder of images; got digits"):
         train(make(), dmb.data.digits())
 
 
 def test_images_of_another_size_are_refused():
-    with pytest.raises(ValueError, match="images must be 16 × 16 × 1, which the VQ-VAE is for, got 8 × 8 × 1"):
+    with pytest.raises(ValueError, match="images must be 16 × 16 × 1, the size of the VQ-VAE, got 8 × 8 × 1"):
         train(make(size=16), pictures())
 
 
 def test_a_folder_with_a_run_is_not_begun_anew_and_goes_on_with_its_own_model_only(tmp_path):
     list(train(make(), pictures(), tmp_path))
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already holds a run"):
         train(make(), pictures(), tmp_path)
     with pytest.raises(ValueError, match="does not fit"):
         train(make(width=16), pictures(), tmp_path, resume=True)

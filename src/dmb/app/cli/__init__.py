@@ -11,25 +11,25 @@ COMMANDS = {
     "quickstart": "train, evaluate, sample and report on built-in data, in about two minutes",
     "train": "train on a file, a folder of images, or built-in data",
     "resume": "continue a run after Ctrl-C or a crash, or for longer",
-    "evaluate": "bound the bits per token that a model needs for unseen data",
+    "evaluate": "compute an upper bound on the bits per token of unseen data",
     "sample": "draw samples, or fill in the blanks of a template",
     "report": "write one self-contained page about a run",
     "compare": "train several kinds of noise with several seeds, and print one table",
     "tokenize": "turn images into codes with a VQ-VAE; then train on the codes",
     "fid": "compare a model's images with real ones: Fréchet Inception Distance",
-    "prepare": "download text8 or cifar10, and check it",
+    "prepare": "download and check text8 or cifar10",
 }
-"""What there is, and what it is for. The module of the same name has `main(arguments) -> exit code`."""
+"""The commands and their purpose. The module of the same name has `main(arguments) -> exit code`."""
 
 EXAMPLES = """\
-  dmb quickstart                             the whole tour, on 8 × 8 images of digits
-  dmb train novel.txt --out runs/novel       text, tables (.csv), arrays (.npy), folders of images
-  dmb sample runs/novel --template "the ____ of"
+  dmb quickstart                                   a complete tour, on 8 × 8 images of digits
+  dmb train novel.txt --out runs/novel             also tables (.csv), arrays (.npy), folders of images
+  dmb sample runs/novel --template "the ____ of"   fill in the blanks
 """
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command. A user's mistake is one line and exit code 2."""
+    """Run a command. A user error prints one line, with exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("--help", "-h"):
         print(overview())
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         if name not in COMMANDS:
             raise ValueError(_no_such_command(name))
         code = import_module(f"dmb.app.cli.{name}").main(rest)
-    except BrokenPipeError:  # whoever reads the output has seen enough
+    except BrokenPipeError:  # the reader of the output closed it, like `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (ValueError, OSError) as error:
@@ -72,11 +72,11 @@ def _no_such_command(name: str) -> str:
 
 
 def _fail(error: object, code: int) -> None:
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # one of several processes is enough to say it
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # only one of several processes prints the error
         print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
-        from dmb.training.engine import exit_now  # leave as a process does when all is well
+        from dmb.training.engine import exit_now  # end as after a successful run
 
         exit_now(code)
     sys.exit(code)

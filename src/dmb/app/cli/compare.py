@@ -12,19 +12,18 @@ from dmb.app.cli.settings import first_look, with_settings
 from dmb.app.recipes import Recipe, as_flags
 
 DESCRIPTION = """\
-Train masked, uniform and learned forward processes with several seeds, and make one table of them.
+Train masked, uniform and learned forward processes with several seeds, and compare them in one table.
 
 Examples: `dmb compare digits`; `dmb compare novel.txt --rows mdlm paths-learned --seeds 5 --width 64`.
 
 Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, curves.png and
-results.json. Stop it with Ctrl-C at any moment; the same command continues, and with more rows or seeds it adds to what
-is there.
+results.json. Ctrl-C stops it at any time; the same command continues. With further rows or seeds, it adds to the table.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """What to compare, and where to put it. Settings below are those that all rows share."""
+    """What to compare, and where to write it. The settings below are shared by all rows."""
 
     path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
     """What to train on; see dmb train."""
@@ -33,19 +32,19 @@ class Compare:
     out: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """The folder of the comparison; default: runs/compare-<data>."""
     rows: Annotated[tuple[str, ...], arg(metavar="ROW")] = ()
-    """Compare these; default: all that make sense for the data."""
+    """The rows to compare; default: all rows that suit the data."""
     seeds: int = 3
-    """Runs of every row, with the seeds 0, 1, …"""
+    """Runs per row, with seeds 0, 1, …"""
     steps: int | None = None
-    """Steps of Score-learning in every run; default: as many as the recipe has."""
+    """Steps of Score-learning in every run; default: those of the recipe."""
     sequences: int | None = None
     """Test sequences to evaluate, spread evenly; default: all."""
     samples: int = 1
-    """Network calls for each of them; where test data are few, more make the bound more precise."""
+    """Network calls per test sequence; with few test data, more calls make the bound more precise."""
     workers: int | None = None
-    """Runs side by side; default: as many as there are cores, or one on a GPU."""
+    """Number of runs at the same time; default: the number of cores, or one on a GPU."""
     list: bool = False
-    """Print the rows with their settings, and do nothing."""
+    """Print the rows with their settings, then exit."""
 
 
 def main(arguments: list[str]) -> int:
@@ -59,7 +58,7 @@ def main(arguments: list[str]) -> int:
     from dmb.app import comparison
 
     changed = shared.differences(wanted)
-    fixed = set(changed) - {"network.network", "network.placed"}  # rows by whole paths have networks of their own
+    fixed = set(changed) - {"network.network", "network.placed"}  # rows with whole paths choose their own network
     out = flags.out or Path("runs") / f"compare-{Path(wanted.data.source).stem}"
     plan = comparison.plan(
         wanted, out=out, command=_command(flags, wanted, out, as_flags(changed)), rows=flags.rows, seeds=flags.seeds,
@@ -77,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _command(flags: Compare, wanted: Recipe, out: Path, settings: list[str]) -> str:
-    """The command that makes the table, for below it."""
+    """The command that makes the table, to be printed below it."""
     words = ["dmb", "compare", wanted.data.source, "--recipe", wanted.name, "--out", str(out)]
     words += ["--rows", *flags.rows] if flags.rows else []
     given = {"seeds": flags.seeds, "steps": flags.steps, "sequences": flags.sequences, "samples": flags.samples}

@@ -26,22 +26,22 @@ def evaluate(
     recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
-    """Bound the bits per token that a run's model needs for data it has not seen, with the standard error.
+    """Compute an upper bound on the bits per token that a run's model needs for unseen data, with its standard error.
 
     Examples: `dmb evaluate RUN`; `dmb evaluate RUN --sequences 500 --samples 4`; `dmb evaluate RUN --data sequel.txt`.
-    The result is kept in RUN/evaluation.json. For the quality of images see `dmb fid`.
+    The result is stored in RUN/evaluation.json. For the quality of images see `dmb fid`.
 
     Args:
         run: the run folder.
-        split: which part of the data.
-        data: bound that split of another file, read with the run's own alphabet.
-        sequences: how many to evaluate, spread evenly over the split; default: all.
-        samples: network calls per sequence; more of them reduce the error that stems from times and noise.
+        split: which part of the data to evaluate.
+        data: evaluate this part of another file instead, read with the run's alphabet.
+        sequences: number of sequences to evaluate, spread evenly over the split; default: all.
+        samples: network calls per sequence; more calls reduce the error due to random times and noise.
         batch_size: sequences per network call.
-        seed: of times and noise.
-        accelerator: cpu or cuda; auto takes a GPU if there is one.
-        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
-        json_: print JSON.
+        seed: seed of times and noise.
+        accelerator: cpu, cuda, or auto: a GPU if there is one.
+        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
+        json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)
     evaluated, bridge = folder.best(), folder.bridge(device(accelerator))

@@ -29,23 +29,23 @@ def fid(
     recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
-    """Compare a model's images with real ones: the Fréchet Inception Distance, beside what a perfect model would reach.
+    """Compare a model's images with real ones: the Fréchet Inception Distance, beside that of a perfect model.
 
-    Examples: `dmb fid RUN`; `dmb fid RUN --images 2500 --steps 128`. The result is kept in RUN/evaluation.json.
+    Examples: `dmb fid RUN`; `dmb fid RUN --images 2500 --steps 128`. The result is stored in RUN/evaluation.json.
 
     Args:
         run: the run folder.
         split: the part of the data to compare with.
-        images: how many to sample, and to compare with; figures of different numbers cannot be compared.
+        images: number of samples, and of real images; FIDs for different numbers cannot be compared.
         steps: network calls per sample.
-        sampler: as in sample; default: ancestral, or tweedie for a score head.
-        guidance: how strongly to follow classes, which are as frequent as in training; 1 is the model's own.
-        score: also the Inception Score, which takes weights with a classifier.
-        weights: of the Inception network, if they are not in the data folder.
-        seed: of the samples.
-        accelerator: cpu or cuda; auto takes a GPU if there is one.
-        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
-        json_: print JSON.
+        sampler: as in dmb sample; default: ancestral, or tweedie for a score head.
+        guidance: how strongly to follow classes, which are as frequent as in training; 1: as trained.
+        score: also compute the Inception Score, which needs weights with a classifier.
+        weights: weights of the Inception network, if they are not in the data folder.
+        seed: seed of the samples.
+        accelerator: cpu, cuda, or auto: a GPU if there is one.
+        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
+        json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)
     evaluated, bridge = folder.best(), folder.bridge(device(accelerator))

@@ -1,4 +1,4 @@
-"""Command lines into calls, by tyro; a parser's error is one line like every other."""
+"""Parse command lines into calls, with tyro; parser errors are one line, like all others."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
 
 
 def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
-    """The `main` of a command whose options are the arguments of `function`, as its docstring explains them."""
+    """The `main` of a command whose options are the arguments of `function`; its docstring becomes the help."""
 
     @functools.wraps(function)
     def bound(*values: Any, **options: Any) -> Callable[[], int]:
@@ -32,12 +32,12 @@ def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
 
 
 def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **options: Any) -> Any:
-    """What the arguments say, as a value of `kind`; a ValueError of one line if they do not say it right.
+    """The arguments as a value of `kind`; a ValueError of one line if they are wrong.
 
     Args:
         kind: a dataclass or a function; see `tyro.cli`.
         arguments: the command line.
-        prog: how the command is called.
+        prog: the command's name in messages.
         options: as for `tyro.cli`.
     """
     said = io.StringIO()
@@ -51,7 +51,7 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
 
 
 def one_line(box: str) -> str:
-    r"""The message of tyro's box of several lines, with the flag that was perhaps meant.
+    r"""The message of tyro's box in one line, with the flag that was probably meant.
 
     >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
     'unrecognized options: --witdh, 7; did you mean --width?'
@@ -59,7 +59,7 @@ def one_line(box: str) -> str:
     "--width must be a whole number, got 'ten'"
     """
     lines = [line.strip("│ ") for line in box.splitlines()]
-    lines = lines[1:] if box.startswith("╭") else lines[2:]  # the title, which a poorer terminal gets with a line below
+    lines = lines[1:] if box.startswith("╭") else lines[2:]  # drop the title (and its underline in simple terminals)
     rules = [place for place, line in enumerate(lines) if line and set(line) <= set("─-")]
     message = " ".join(lines[: rules[0] if rules else None]).rstrip(".")
     message = re.sub(r"^Error parsing [a-z]+: ", "", message)  # of a whole section: the message names the setting

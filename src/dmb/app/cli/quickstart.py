@@ -1,4 +1,4 @@
-"""`dmb quickstart`: the main job on built-in data."""
+"""`dmb quickstart`: all main commands on built-in data."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
     """Train, evaluate, sample and report on built-in data: scikit-learn's digits, about two minutes on two cores.
 
     Args:
-        out: the run folder to make; default: runs/digits-<time>.
-        seed: of everything random.
+        out: the new run folder; default: runs/digits-<time>.
+        seed: seed of all random numbers.
     """
     wanted = recipe("digits").changed(seed=seed)
     path = out or new_folder(wanted)

@@ -17,8 +17,8 @@ def report(run: Annotated[Positional[Path], arg(metavar="RUN")], seed: int = 0, 
 
     Args:
         run: the run folder.
-        seed: of the samples on it.
-        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
+        seed: seed of the samples on the page.
+        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
     """
     with counting(notes, "drawing the report") as progress:
         path = write_report(Run.open(run, recipe), seed=seed, progress=progress)

@@ -14,22 +14,22 @@ from dmb.app.runs import Run
 from dmb.app.session import session
 
 DESCRIPTION = """\
-Continue a run from its newest checkpoint, with its settings.
+Continue a run from its newest checkpoint, with its own settings.
 
-On a CPU, with the same number of threads, the result is the same, bit for bit, as if it had never been interrupted.
-Settings of training may change: `dmb resume RUN --cycles 8` trains for longer, `dmb resume RUN --minutes 5` for five
-minutes more. Data, process, network and head stay as they are.
+On a CPU, with the same number of threads, the result is bit for bit that of an uninterrupted run. You may change
+training settings: `dmb resume RUN --cycles 8` trains for longer, `dmb resume RUN --minutes 5` for five more minutes.
+Data, process, network and head cannot change.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """Which run."""
+    """The run to continue."""
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
     recipe: str | None = None
-    """For a run of a recipe of your own: FILE.py:FUNCTION."""
+    """Needed if the run was trained with your own recipe: FILE.py:FUNCTION."""
     devices: Devices = field(default_factory=Devices)
 
 

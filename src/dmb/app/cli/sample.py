@@ -42,22 +42,22 @@ def sample(
 
     Args:
         run: the run folder.
-        n: how many.
-        length: symbols per sample of text. More than the model was trained on are written window by window, each
-            conditioned on the second half of the one before.
+        n: number of samples.
+        length: symbols per text sample; if longer than in training, text is written window by window, each conditioned
+            on the second half of the previous one.
         steps: network calls per sample; default: 64. A causal network takes one call per token.
-        sampler: default: ancestral (exact at any step size); tweedie for a score head.
-        template: what is known; blanks and whatever is missing at the end are filled in.
-        blank: the symbol that stands for a blank.
-        label: class, for a model that knows classes.
-        guidance: how strongly to follow the class; 1 is the model's own.
-        temperature: below 1, likelier samples than the model's own.
-        top_p: draw from the nucleus of this mass only.
-        seed: of everything random.
-        out: write to a file in the data's own format (.txt, .csv, .parquet, .npy, .png) instead of printing.
-        accelerator: cpu or cuda; auto takes a GPU if there is one.
-        recipe: for a run of a recipe of your own: FILE.py:FUNCTION.
-        json_: print JSON: tokens, and text as read.
+        sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
+        template: the known part, with blanks; blanks, and everything after its end, are filled in.
+        blank: the symbol that stands for a blank in the template.
+        label: class to sample, for a model trained with --classes.
+        guidance: how strongly to follow the class; 1: as trained.
+        temperature: values below 1 favour likely tokens.
+        top_p: sample only the likeliest tokens that have this total probability.
+        seed: seed of all random numbers.
+        out: write to a file in the format of the data (.txt, .csv, .parquet, .npy, .png) instead of printing.
+        accelerator: cpu, cuda, or auto: a GPU if there is one.
+        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
+        json_: print JSON: tokens, and each sample as text.
     """
     folder = Run.open(run, recipe)
     bridge = folder.bridge(device(accelerator))

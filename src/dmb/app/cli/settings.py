@@ -14,7 +14,7 @@ from dmb.data import BUILT_IN
 
 Flags = TypeVar("Flags")
 
-_HEAD = "what the network's outputs mean: the clean token, the score relative to SEDD's scale, or the score as it is"
+_HEAD = "The network's output: logits of the clean token, log scores scaled as in SEDD, or plain log scores."
 
 
 def with_settings(
@@ -26,8 +26,8 @@ def with_settings(
         flags: a dataclass, the options of the command itself.
         default: the recipe to change.
         arguments: the command line.
-        prog: how the command is called.
-        description: what `--help` begins with.
+        prog: the command's name in messages.
+        description: the beginning of `--help`.
     """
     sections = [(name, type(value), field(default=value)) for name, value in default.sections().items()]
     head = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))
@@ -43,7 +43,7 @@ def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
     A file gets its full path, so that the run finds it from any folder.
     """
     if source is None and name is None:
-        raise ValueError(f"what to train on? Give a file, a folder of images, or one of {', '.join(BUILT_IN)}")
+        raise ValueError(f"DATA is missing: give a file, a folder of images, or one of {', '.join(BUILT_IN)}")
     chosen = recipe_for(source) if name is None and source is not None else recipe(name or "")
     if source is None:
         return chosen
@@ -54,11 +54,11 @@ def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
 def first_look(
     parse: Callable[[Recipe, list[str]], tuple[Any, Recipe]], arguments: list[str]
 ) -> tuple[Recipe, list[str]]:
-    """The recipe that the command line names or whose data it names, and the arguments to parse with its defaults.
+    """The recipe that the command line or its data select, and the arguments to parse with its defaults.
 
     Args:
-        parse: gives flags with `path` and `recipe`, and a recipe.
-        arguments: the command line; of one that asks for help nothing else is left.
+        parse: returns flags with `path` and `recipe`, and a recipe.
+        arguments: the command line; if it asks for help, only `--help` is returned.
     """
     others = [argument for argument in arguments if argument not in ("--help", "-h")]
     helping = len(others) < len(arguments)
@@ -69,7 +69,7 @@ def first_look(
 
 
 def named_recipe(arguments: list[str]) -> str | None:
-    """What `--recipe` says: flags can be read only when it is known, as a recipe of the user's may have its own.
+    """The value of `--recipe`. It is read before all other flags, because a user's recipe may add flags.
 
     >>> named_recipe(["digits", "--recipe", "mine.py:deep"]), named_recipe(["digits"])
     ('mine.py:deep', None)

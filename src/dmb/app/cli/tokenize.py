@@ -31,29 +31,29 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenize:
-    """Turn images into codes with a VQ-VAE; `dmb train CODES` then learns the codes, far less work than pixels.
+    """Turn images into codes with a VQ-VAE; `dmb train CODES` then learns codes, which is much faster than pixels.
 
     Examples: `dmb tokenize photos/ --out codes/`; `dmb tokenize cifar10 --out codes/ --grid 8 --codes 512 --minutes 5`.
 
-    The folder of the codes has a sheet.png of images, each beside what comes back of it. Stop it with Ctrl-C at any
-    moment; the same command with --resume goes on where it was, with the settings it had unless others are given.
+    CODES/sheet.png shows images, each beside its reconstruction. Ctrl-C stops it at any time; the same command with
+    --resume continues, with its previous settings as defaults.
     """
 
     source: Annotated[Positional[str], arg(metavar="IMAGES")]
     """A folder of square images of one size, or cifar10."""
     out: Annotated[Path, arg(metavar="CODES")]
-    """The folder to make."""
+    """The folder to write."""
     resume: bool = False
-    """Go on with the folder in --out from its newest checkpoint; start if there is none."""
+    """Continue in --out from its newest checkpoint; start if there is none."""
     settings: TokenizerSettings = field(default_factory=TokenizerSettings)
     accelerator: Accelerator = "auto"
-    """cpu or cuda; auto takes a GPU if there is one."""
+    """cpu, cuda, or auto: a GPU if there is one."""
     devices: int = 1
-    """Processes."""
+    """Number of processes."""
 
 
 def main(arguments: list[str]) -> int:
-    """Parse the command line, twice if it resumes: what it does not say is then as it was."""
+    """Parse the command line; to resume, parse it again with the previous settings as defaults."""
     flags = _parsed(arguments)
     if flags.resume and (flags.out / SETTINGS).is_file():
         flags = _parsed(arguments, replace(flags, settings=_begun(flags.out)[1]))
@@ -85,7 +85,7 @@ def tokenize(
         if chief:
             write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
             (out / SUMMARY).unlink(missing_ok=True)
-            _say(f"{'going on with' if going_on else 'making'} {out}: {_description(images, settings)}")
+            _say(f"{'continuing' if going_on else 'making'} {out}: {_description(images, settings)}")
         with Display(console, images.codec).shown() as display:
             for number, report in enumerate(reports):
                 if chief:
@@ -96,13 +96,13 @@ def tokenize(
     number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
     if chief and number:
         again = shlex.join(["dmb", "tokenize", source, "--out", str(out), "--resume"])
-        _say(f"stopped at a checkpoint; go on with: {again}")
+        _say(f"stopped at a checkpoint; continue with: {again}")
     elif chief:
         with counting(notes, "encoding") as progress:
             about = write_codes(out, vqvae.to(fabric.device), images, settings, progress)
         test, used = about["images"]["test"], about["perplexity"]
         print(f"PSNR {about['psnr']:.2f} dB of {test:,} test images; {used:.1f} codes in use of {vqvae.codes:,}")
-        _say(f"images beside what comes back of them: {out / SHEET}; learn their codes with: dmb train {out}")
+        _say(f"images beside their reconstructions: {out / SHEET}; train on their codes with: dmb train {out}")
     code = 128 + number if number else 0
     if fabric.world_size > 1:
         exit_now(code)
@@ -115,7 +115,7 @@ def _parsed(arguments: list[str], default: Tokenize | None = None) -> Tokenize:
 
 
 def _begun(out: Path) -> tuple[str, TokenizerSettings]:
-    """The source and the settings of a folder that was begun."""
+    """The source and the settings of an existing folder."""
     file = out / SETTINGS
     try:
         begun = json.loads(file.read_text(encoding="utf-8"))
@@ -125,12 +125,12 @@ def _begun(out: Path) -> tuple[str, TokenizerSettings]:
 
 
 def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings) -> bool:
-    """Whether there is something to go on with; a ValueError if the folder cannot be used."""
+    """Whether there is something to continue; a ValueError if the folder cannot be used."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file, not a folder")
     if not (out / SETTINGS).is_file():
         if out.exists() and any(file.name != ".lock" for file in out.iterdir()):
-            raise ValueError(f"{out} exists already, and is no folder of codes: choose another --out")
+            raise ValueError(f"{out} exists already, but is not a folder of codes: choose another --out")
         return False
     if not resume:
         raise ValueError(f"{out} exists already: choose another --out, or continue it with --resume")
@@ -139,7 +139,7 @@ def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings)
         raise ValueError(f"{out} has codes of {before}, not of {source}: choose another --out")
     for name, value in old.sizes().items():
         if settings.sizes()[name] != value:
-            raise ValueError(f"--{name.replace('_', '-')} cannot change in the middle of training, from {value}")
+            raise ValueError(f"--{name.replace('_', '-')} cannot change during training: leave it out, or give {value}")
     return True
 
 
@@ -147,13 +147,13 @@ def _description(images: DataSet, settings: TokenizerSettings) -> str:
     height, width, _ = picture_of(images).shape
     count = sum(map(len, images.splits().values()))
     return (
-        f"{count:,} images of {height} × {width} pixels as {settings.grid} × {settings.grid} codes out of "
+        f"{count:,} images of {height} × {width} pixels as grids of {settings.grid} × {settings.grid} codes out of "
         f"{settings.codes}; {settings.steps} steps of {settings.batch_size} images"
     )
 
 
 def _log(path: Path, report: Report, *, first: bool) -> None:
-    """Add a report to the metrics; the first one takes the place of what a resumed run makes again."""
+    """Add a report to the metrics; the first report of a resumed run drops those that will be made again."""
     if first:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
         with written_whole(path) as part:

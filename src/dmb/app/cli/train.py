@@ -17,11 +17,11 @@ from dmb.training.engine import Accelerator, Precision, Strategy
 DESCRIPTION = """\
 Train a model of discrete data, by Algorithm 1 of the paper.
 
-What the data are decides the recipe, the settings to start from; every setting is a flag. Examples:
+The type of the data decides the recipe, that is, the default settings. Every setting is a flag. Examples:
 `dmb train novel.txt`; `dmb train survey.csv --minutes 5`; `dmb train tokens.npy --width 128 --cycles 4`;
-`dmb train photos/`; `dmb train digits --head score`; `dmb train digits --help` for the settings of digits.
+`dmb train photos/`; `dmb train digits --head score`; `dmb train digits --help` for the defaults for digits.
 
-Stop it with Ctrl-C at any moment; `dmb resume RUN` continues where it was.
+Ctrl-C stops training at any time; `dmb resume RUN` continues it.
 """
 
 
@@ -30,33 +30,33 @@ class Devices:
     """Where to compute."""
 
     accelerator: Accelerator = "auto"
-    """cpu or cuda; auto takes a GPU if there is one."""
+    """cpu, cuda, or auto: a GPU if there is one."""
     devices: int = 1
-    """Processes on each machine."""
+    """Number of processes per machine."""
     nodes: int = 1
-    """Machines, under torchrun or SLURM."""
+    """Number of machines, under torchrun or SLURM."""
     strategy: Strategy = "auto"
-    """ddp copies the network to every process, fsdp shares it out among them."""
+    """ddp copies the network to every process, fsdp splits it among them; auto is ddp for more than one process."""
     precision: Precision = "32-true"
-    """What the network computes in; the loss never below float32."""
+    """Precision of the network; the loss is never computed below float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """What to train, and where to put it."""
+    """What to train, and where to write it."""
 
     path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
-    """A file (text, .csv, .parquet, .npy, .npz), a folder of images or of codes, or built-in data: digits, pydocs,
-    text8, cifar10, markov."""
+    """A file (text, .csv, .parquet, .npy, .npz), a folder of images or of codes, or built-in data:
+    digits, pydocs, text8, cifar10, markov."""
     recipe: str | None = None
-    """The settings to start from: digits, text, table, array, sequences, images, codes, text8, text8_paper,
-    codes_paper; those of a run folder; or FILE.py:FUNCTION. Default: as fits the data."""
+    """The settings to start from; default: those that suit the data. Give a name (digits, text, table, array,
+    sequences, images, codes, text8, text8_paper, codes_paper), a run folder, or FILE.py:FUNCTION."""
     out: Annotated[Path | None, arg(metavar="RUN")] = None
     """The run folder; default: runs/<data>-<time>."""
     resume: bool = False
-    """Continue the run in --out if it is there already, with its settings; for jobs that a scheduler starts again."""
+    """Continue the run in --out, if it exists, with its settings; for jobs that a scheduler restarts."""
     show: bool = False
-    """Print every setting as a flag, and do nothing."""
+    """Print every setting as a flag, then exit."""
     devices: Devices = field(default_factory=Devices)
 
 
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     chosen, arguments = first_look(_parsed, arguments)
     flags, wanted = _parsed(chosen, arguments)
     if flags.resume and flags.out is None:
-        raise ValueError("--resume needs --out: which run is to be continued?")
+        raise ValueError("--resume needs --out: give the folder of the run to continue")
     going_on = flags.out is not None and flags.resume and (flags.out / "run.json").exists()
     own = flags.recipe if flags.recipe is not None and ".py:" in flags.recipe else None
     if flags.out is not None and going_on:
@@ -88,7 +88,7 @@ def shown(wanted: Recipe) -> list[str]:
 
 
 def new_folder(wanted: Recipe) -> Path:
-    """Where to put a run, if the user does not say."""
+    """The default run folder."""
     return Path("runs") / f"{Path(wanted.data.source).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

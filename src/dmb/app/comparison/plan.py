@@ -115,7 +115,9 @@ class Plan:
             rows = tuple(dict.fromkeys(self.rows + _chosen(self.data, found["rows"])))
             commands = tuple(dict.fromkeys((*found["commands"], *self.commands)))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file} is of another version or other data: {error}; choose another --out") from error
+            raise ValueError(
+                f"{file} was made by another version or from other data: {error}; choose another --out"
+            ) from error
         for row in rows:
             there, wanted = row.apply(recipe, self.data, steps), row.apply(self.recipe, self.data, self.steps)
             wanted.refuse_another(there, f"{self.out} is another comparison")
@@ -137,10 +139,10 @@ def plan(
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
     if "training.seed" in fixed:
-        raise ValueError("seed cannot be set in a comparison: --seeds says how many there are, from 0")
+        raise ValueError("seed cannot be set in a comparison: --seeds N uses the seeds 0 to N - 1")
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
         if value := getattr(recipe.training, name):
-            raise ValueError(f"{name} must be off in a comparison, whose runs all take the same steps; got {value}")
+            raise ValueError(f"{name} must be off in a comparison, because all runs take the same steps; got {value}")
     recipe = _plain(recipe)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
@@ -148,7 +150,7 @@ def plan(
     for row in made.rows:
         own = row.apply(recipe, data, steps)
         for name in recipe.differences(own).keys() & set(fixed):
-            raise ValueError(f"{name} cannot be set: the row {row.name} has a value of its own for it")
+            raise ValueError(f"{name} cannot be set: the row {row.name} sets it itself")
         if own.training.total_steps != steps:
             raise ValueError(f"--steps must be a multiple of {own.training.cycles} for the row {row.name}, got {steps}")
         own.build(data)  # find what cannot be built now, and not in run after run
@@ -167,5 +169,5 @@ def _plain(recipe: Recipe) -> Recipe:
 def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:
     known = {row.name: row for row in ROWS if row.fits(data)}
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"no row called {unknown[0]!r}: there are {', '.join(known)}")
+        raise ValueError(f"no row called {unknown[0]!r}: choose from {', '.join(known)}")
     return tuple(known[name] for name in dict.fromkeys(names or known))

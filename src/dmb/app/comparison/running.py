@@ -51,7 +51,7 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
         number = run(left, workers=workers, ended=ended, watch=watch)
     found = _write(whole, failures)
     if number:
-        console.out(f"stopped; go on with: {plan.commands[-1]}", highlight=False)
+        console.out(f"stopped; continue with: {plan.commands[-1]}", highlight=False)
         return 128 + number
     print(table(found), end="")
     return 1 if failures else 0
@@ -75,17 +75,17 @@ def _write(plan: Plan, failures: dict[Path, str]) -> Results:
 def run(
     jobs: Sequence[Job], *, workers: int, ended: Callable[[Job, str | None], None], watch: Callable[[list[Job]], None]
 ) -> int:
-    """Run all tasks of all jobs, so many side by side; 0, or the number of the signal that stopped it.
+    """Run all tasks of all jobs, `workers` at a time; 0, or the number of the signal that stopped it.
 
-    The tasks of a job follow each other, as long as each succeeds; a job that fails stops no other. A signal reaches
-    all processes as SIGTERM, which lets training save a checkpoint, and they are waited for. `ended` is called with
-    each job that ends, and the reason if it failed; `watch` now and then with those that are running.
+    The tasks of a job follow each other, as long as each succeeds; a failed job does not stop the others. A signal is
+    passed to all processes as SIGTERM, so that training saves a checkpoint before it ends. `ended` is called with each
+    job that ends, and the reason if it failed; `watch` from time to time with the running jobs.
     """
     environment = {"OMP_NUM_THREADS": str(max(1, cores() // workers))} | os.environ
     waiting, running, tasks, stopping = list(jobs), dict[Job, Popen[bytes]](), dict[Job, Task](), False
 
     def start(job: Job) -> bool:
-        """Start the next task of `job`; False if there is none, or if the last one has left it to be done again."""
+        """Start the next task of `job`; False if there is none, or if its last task did not complete."""
         task = job.task()
         if task is None or task == tasks.get(job):
             return False

@@ -124,7 +124,7 @@ class Inception(nn.Module):
         """The logits of images of which the features are known."""
         if self.classifier is None:
             raise ValueError(
-                "these weights have no classifier, which the Inception Score needs; "
+                "the Inception Score needs weights with a classifier, got weights without: "
                 "give --weights FILE with full weights"
             )
         return features.to(self.classifier) @ self.classifier.T

@@ -1,4 +1,4 @@
-"""How many bits a model needs for data it has not seen."""
+"""The bound on a model's bits per token for unseen data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ class Likelihood:
     score_bits: float
     prior_bits: float
     unigram_bits: float
-    """What the training data's marginals alone need: the baseline."""
+    """Bits per token of the training data's marginals alone: the baseline."""
     sequences: int
     of_sequences: int
-    """How many there are in the split."""
+    """Number of sequences in the split."""
     tokens: int
     samples: int
-    """Draws of time and noise for each sequence."""
+    """Draws of time and noise per sequence."""
     seed: int
-    """Of those draws."""
+    """Seed of these draws."""
 
     def __str__(self) -> str:
         return (
@@ -56,14 +56,14 @@ def likelihood(
 
     Args:
         bridge: the model.
-        data: where to find the split.
+        data: the data set with the split.
         split: `train`, `validation` or `test`.
-        marginals: of the data it was trained on, for the baseline. Default: those of `data.train`.
-        sequences: how many to look at. Default: all.
+        marginals: those of the training data, for the baseline. Default: those of `data.train`.
+        sequences: number of sequences. Default: all.
         samples: network calls per sequence.
         batch_size: sequences per network call.
-        seed: of the times and the noise.
-        progress: called with the number of network rows done, and of all there are to do.
+        seed: seed of times and noise.
+        progress: called with the number of network rows done, and their total.
     """
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split must be train, validation or test, got {split!r}")

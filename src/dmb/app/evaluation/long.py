@@ -41,7 +41,7 @@ def draw_long(
     """
     window, half = bridge.num_positions, bridge.num_positions // 2
     if half < 1:
-        raise ValueError("only a model of two positions or more can write on")
+        raise ValueError("--length needs a model with at least 2 positions to write longer texts, got 1")
     later = -(-(length - window) // (window - half))
     batches = [torch.arange(count)[first : first + AT_ONCE] for first in range(0, count, AT_ONCE)]
     generator, done = seeded(seed, "samples", device=bridge.device), 0

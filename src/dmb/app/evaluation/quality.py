@@ -31,17 +31,17 @@ class ImageQuality:
     """The Fréchet Inception Distance of a model's samples to real images, beside that of training images."""
 
     split: str
-    """Where the real images are from."""
+    """The split of the real images."""
     images: int
-    """How many there are of each kind."""
+    """Number of images of each kind."""
     fid: float
-    """Of samples."""
+    """The distance of samples."""
     floor: float
-    """Of training images once they have been tokens: what a perfect model would reach."""
+    """The distance of training images after the codec: what a perfect model would reach."""
     real: float
-    """Of training images as they are: what would be left if the codec lost nothing."""
+    """The distance of unchanged training images: the floor if the codec lost nothing."""
     num_features: int
-    """Of the network that looked at them."""
+    """Number of features of the Inception network."""
     inception_score: float | None = None
     inception_score_deviation: float | None = None
     """Standard deviation over parts of the samples."""
@@ -59,11 +59,11 @@ class ImageQuality:
         lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
-        lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (as they are)")
+        lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (unchanged)")
         if self.images <= self.num_features:
             lines.append(
                 f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
-                "the figures say little; compare them with no others"
+                "the figures mean little; do not compare them with others"
             )
         return "\n".join(lines)
 
@@ -100,7 +100,9 @@ class RealImages:
         for name in (split, "train"):
             there = len(data.splits()[name])
             if images > there:
-                raise ValueError(f"images must be at most {there}, all that {data.name} has in {name}, got {images}")
+                raise ValueError(
+                    f"images must be at most {there}, the size of the {name} split of {data.name}, got {images}"
+                )
         fid(torch.eye(2), torch.eye(2))  # without the extra `image` it fails, and better now than later
         self.originals = originals(data)
         self.network = Inception.load(weights)
@@ -134,7 +136,7 @@ class RealImages:
             return None
         labels = self.data.train.labels(self.training_rows)
         if labels is None:
-            raise ValueError(f"data must have classes, as the model has, got {self.data.name} without")
+            raise ValueError(f"data must have classes, because the model has, got {self.data.name} without classes")
         return labels
 
     def rehearse(self, bridge: Bridge, **options: Any) -> None:
@@ -214,7 +216,7 @@ def originals(data: DataSet) -> DataSet:
     if not isinstance(codec, Picture) or codec.levels == 256:
         return data
     if not data.source:
-        raise ValueError(f"{data.name} must have a source to read the images from again, got none")
+        raise ValueError(f"{data.name} must have a source to read the original images from, got none")
     return load(data.source, codec=Picture(codec.shape))
 
 

@@ -1,6 +1,6 @@
-"""What a recipe is: data, forward process, network, head and training settings, all of it plain and serialisable.
+"""A recipe: data, forward process, network, head and training settings, as plain data that can be written as JSON.
 
-Sections of your own take the place of these: any frozen dataclass with the method `load` of `DataChoice`, or `build` of
+You may replace a section by your own: any frozen dataclass with the method `load` of `DataChoice`, or `build` of
 `ProcessChoice` or `NetworkChoice`. Its fields become flags of the command line like all others.
 """
 
@@ -28,19 +28,19 @@ from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_
 
 @dataclass(frozen=True, kw_only=True)
 class DataChoice:
-    """Which data, and how they are read."""
+    """How the data are read."""
 
     source: Annotated[str, Fixed]
     """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of images; or a folder of
-    codes that `dmb tokenize` made."""
+    codes from `dmb tokenize`."""
     length: int | None = None
     """Tokens per sequence, for text."""
     encoding: str = "characters"
-    """How a text file becomes tokens: characters, bytes, or the path of a tokenizers JSON file."""
+    """How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json."""
     levels: int | None = None
     """Levels per channel of an image; default: 256."""
     most_states: int | None = None
-    """The most states that an array may have; default: 65,536."""
+    """Maximum number of states of an array; default: 65,536."""
 
     def load(
         self,
@@ -58,43 +58,43 @@ class DataChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessChoice:
-    """The forward process; see `BridgeProcess.from_marginals`."""
+    """The forward process. Uniform noise uses only `schedule`, token-wise masking only `tied` and `schedule`."""
 
     process: Literal["bridge", "varying", "tree", "tokenwise", "uniform"] = "bridge"
-    """A bridge on a line, one whose clocks also learn how to vary in time, or one on a tree of clusters; masking with a
-    learned schedule for each state (GenMD4); or uniform noise. `tied` and `schedule` are read for all of them."""
+    """The kind of noise: a bridge on a line, a bridge whose clocks vary in time, a bridge on a tree of clusters,
+    masking with a learned schedule for each state (GenMD4), or uniform noise."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
-    """Which states lie on top: the frequent (as in the paper), the rare (as in its code), or those of high value. Under
-    `nested` and `match`, which bring an order of their own, it is not read."""
+    """Which states lie on top: frequent ones (as in the paper), rare ones (as in its code), or large values.
+    Ignored by init nested and match, which choose their own order."""
     init: Literal["gather", "nested", "uniform", "match"] = "gather"
-    """Initial rates: everything gathers in the top state, at once or in stages (nested); all clocks run alike; or the
-    rates that lead from the data's marginals to uniform ones."""
+    """Initial rates: everything gathers in the top state, at once (gather) or in stages (nested); all clocks have the
+    same rate (uniform); or rates that lead from the data's marginals to uniform ones (match)."""
     floor: float = 1e-5
-    """Rate of the slow clocks under `gather` and `nested`; 0 switches them off for good."""
+    """Rate of all other clocks for init gather and nested; 0 switches them off, and they stay off."""
     stages: int = 3
-    """Of `nested`, which gathers from fine to coarse, in an order of its own."""
+    """Number of stages, from fine to coarse, for init nested and grouping frequency."""
     tied: bool = False
-    """One set of rates for all positions."""
+    """Share one set of rates among all positions."""
     mask: bool = False
-    """One more state on top that data never visit."""
+    """Add a mask: one more state, on top, that data never visit."""
     grouping: Literal["cooccurrence", "value", "frequency", "vectors"] = "cooccurrence"
-    """What a tree goes by: which neighbours states have (text, codes), their values (shades), how frequent they are (in
-    stages), or the codebook vectors of codes."""
+    """How the clusters of a tree are formed: by neighbours (text, codes), by value (shades), by frequency (in stages),
+    or by codebook vectors (codes)."""
     clusters: str = "12,5"
-    """How many clusters each level of a tree has by co-occurrence, from fine to coarse; a level that would have more of
-    them than there are states is left out."""
+    """Number of clusters on each level of a tree by co-occurrence or vectors, from fine to coarse; levels with as many
+    clusters as states, or more, are left out."""
     ratio: float = 5.0
-    """How much faster every level of a tree is than the one above it."""
+    """How many times faster each level of a tree is than the level above it."""
     speeds: bool = False
-    """A speed for each position of a bridge, on a line or a tree: which of them are destroyed first, and written last.
-    Along texts and images speeds are smooth; every column of a table has its own."""
+    """Give each position a speed, which decides which positions are destroyed first, and so written last.
+    Speeds are smooth along texts and images; every column of a table has its own."""
     tilt: float = 0.03
-    """Standard deviation of the random weights that speeds start from: how unequal they are at first."""
+    """Initial differences between speeds: standard deviation of their random weights."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
-    """How fast clock time runs; canonical: so that the expected share of changed tokens grows evenly."""
+    """How fast clock time runs; with canonical, the expected share of changed tokens grows evenly."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
-        """The process for `data`; whatever is random about it comes from `generator`."""
+        """The process for `data`; its random numbers come from `generator`."""
         marginals = data.marginals()
         schedules: dict[str, type[Schedule]] = {
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
@@ -147,13 +147,13 @@ class ProcessChoice:
         try:
             clusters = [int(size) for size in self.clusters.split(",")]
         except ValueError:
-            raise ValueError(f"clusters must be whole numbers with commas in between, got {self.clusters!r}") from None
+            raise ValueError(f"clusters must be whole numbers separated by commas, got {self.clusters!r}") from None
         clusters = [size for size in clusters if size < data.num_states]
         if self.grouping == "cooccurrence":
             return grouping.by_cooccurrence(data.train.bigrams(), clusters)
         vectors = getattr(data.codec, "vectors", None)
         if vectors is None:
-            raise ValueError(f"grouping=vectors needs codes that dmb tokenize made, got {data.name}")
+            raise ValueError(f"grouping=vectors needs codes from dmb tokenize, got {data.name}: choose another")
         return grouping.by_vectors(vectors(), clusters)
 
 
@@ -171,25 +171,25 @@ def axes_of(data: DataSet) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkChoice:
-    """The network that reverses it."""
+    """The network that turns noise into data."""
 
     network: Literal["mlp", "transformer", "ordered", "causal"] = "transformer"
-    """`ordered` learns by whole paths, in any order, `causal` from left to right: both need `--process bridge --init
-    gather --mask --floor 0`."""
+    """The kind of network. ordered learns by whole paths, in any order, causal from left to right; both need
+    --process bridge --init gather --mask --floor 0."""
     blocks: int = 4
-    """How many blocks the network has."""
+    """Number of blocks."""
     width: int = 96
-    """Size of its hidden vectors."""
+    """Size of hidden vectors."""
     heads: int = 4
-    """Attention heads of a transformer."""
+    """Number of attention heads, for transformers."""
     placed: bool = False
-    """Whether a transformer knows where a position is, as it should in images, and not only how far from others."""
+    """Tell a transformer the place of each position, not only distances between positions; for images."""
     conditioning: int = 64
     """Size of the vector that tells all layers the time and the class."""
     dropout: float = 0.1
-    """Share of activations that training drops."""
+    """Share of activations that are dropped in training."""
     classes: bool = False
-    """Condition on the data's class labels, if they have any."""
+    """Condition on the class labels of the data."""
 
     def __post_init__(self) -> None:
         for name in ("blocks", "width", "heads", "conditioning"):
@@ -201,7 +201,7 @@ class NetworkChoice:
     def build(self, process: ForwardProcess, num_classes: int = 0) -> Network:
         """The network for `process`."""
         if self.classes and not num_classes:
-            raise ValueError("classes=True needs data with class labels")
+            raise ValueError("classes needs data with class labels, got data without: use --no-classes")
         options: dict[str, Any] = {
             "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
             "num_classes": num_classes if self.classes else 0,
@@ -217,18 +217,18 @@ class Recipe:
     """A whole run, before it has data: `build` makes the bridge, `training` says how to train it."""
 
     name: str
-    """What `dmb.app.recipes.recipe` knows it by: a name, or `FILE.py:FUNCTION` for one of your own."""
+    """Its name for `dmb.app.recipes.recipe`; `FILE.py:FUNCTION` for your own."""
     data: Any
-    """A `DataChoice`, or something that loads like one."""
+    """A `DataChoice`, or your own dataclass with the same `load`."""
     process: Any
-    """A `ProcessChoice`, or something that builds like one."""
+    """A `ProcessChoice`, or your own dataclass with the same `build`."""
     network: Any
-    """A `NetworkChoice`, or something that builds like one."""
+    """A `NetworkChoice`, or your own dataclass with the same `build`."""
     head: Literal["mean", "score", "unscaled_score"] = "mean"
     training: TrainingSettings
 
     def sections(self) -> dict[str, Any]:
-        """The parts that have settings: dataclasses, ours or of the user's making."""
+        """The parts that have settings: dataclasses, ours or the user's."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if is_dataclass(value)}
 
@@ -263,7 +263,7 @@ class Recipe:
             own = {field.name: settings.pop(field.name) for field in fields(value) if field.name in settings}
             changes[section] = replace(value, **own)
         if settings:
-            raise ValueError(f"no setting called {', '.join(settings)}: there are {', '.join(self.settings())}")
+            raise ValueError(f"no setting called {', '.join(settings)}: choose from {', '.join(self.settings())}")
         return replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class Recipe:
 
         Args:
             config: the JSON.
-            like: a recipe with the same sections, if some of them are of the user's making.
+            like: a recipe with the same sections, if some of them are the user's own.
         """
         if not isinstance(config, dict):
             raise ValueError(f"not a recipe: {config!r}")
@@ -293,7 +293,7 @@ class Recipe:
             raise ValueError(f"not a recipe: {error}") from error
 
     def build(self, data: DataSet) -> Bridge:
-        """The bridge for `data`, its first weights drawn from the training seed."""
+        """The bridge for `data`, with initial weights drawn from the training seed."""
         process = self.process.build(data, seeded(self.training.seed, "process"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
@@ -330,7 +330,7 @@ class Recipe:
         return f"{settings.total_steps:,} steps of Score-learning {matrix}"
 
     def baseline(self, unigram_bits: float) -> Fact:
-        """What an evaluation is to be seen beside: what the data's marginals alone need, in bits per token."""
+        """The baseline to print beside an evaluation: bits per token of the data's marginals alone."""
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")
 
 

@@ -1,4 +1,4 @@
-"""The recipe that is asked for: by name, by the data, out of a run, or out of a Python file of the user's."""
+"""Find a recipe: by name, by the data, from a run, or from the user's Python file."""
 
 import difflib
 import importlib.util
@@ -21,7 +21,7 @@ RECIPES: dict[str, Maker] = {}
 """All recipes by name."""
 
 MLP_SIZE = 1 << 15
-"""The most positions × states for which an MLP, whose first and last layer have a weight for each, is the choice."""
+"""Maximum positions × states for an MLP, whose first and last layers grow with them."""
 
 
 def register(maker: Maker) -> Maker:
@@ -46,7 +46,7 @@ for _maker in (settings.digits, settings.text, settings.table, settings.array, s
 
 
 def recipe(which: str) -> Recipe:
-    """A recipe by its name; that of a run folder, or of a JSON file; or one of your own, `FILE.py:FUNCTION`."""
+    """A recipe by its name, from a run folder or a JSON file, or your own, `FILE.py:FUNCTION`."""
     if which in RECIPES:
         return RECIPES[which]()
     if ".py:" in which:
@@ -59,17 +59,17 @@ def recipe(which: str) -> Recipe:
             config = config.get("recipe", config)  # of a run, or alone
             own = config["name"] if ".py:" in config["name"] else None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} does not hold a recipe: {error}") from error
+            raise ValueError(f"{file} does not contain a recipe: {error}") from error
         if own is not None:
-            raise ValueError(f"{which} is of a recipe of your own: give --recipe {own} instead")
+            raise ValueError(f"{which} uses your own recipe: give --recipe {own} instead")
         return Recipe.from_json(config)
     close = difflib.get_close_matches(which, RECIPES, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(RECIPES)}; or give FILE.py:FUNCTION"
+    hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(RECIPES)}, or give FILE.py:FUNCTION"
     raise ValueError(f"no recipe called {which!r}: {hint}")
 
 
 def recipe_for(source: str) -> Recipe:
-    """The recipe for these data, as what they are decides.
+    """The recipe that suits these data.
 
     >>> recipe_for("digits").name, recipe_for("pydocs").name
     ('digits', 'text')
@@ -83,7 +83,7 @@ def recipe_for(source: str) -> Recipe:
 
 
 def _is_large(path: Path) -> bool:
-    """Whether a file of arrays is too large for an MLP; one that cannot be read is found out when it is."""
+    """Whether the arrays of a file are too large for an MLP; unreadable files are reported later, by `load`."""
     if path.suffix.lower() != ".npy":
         return False
     try:
@@ -116,7 +116,7 @@ def _module(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a file of the user's may raise
+    except Exception as error:  # the user's file may raise anything
         del sys.modules[name]
         raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     return module

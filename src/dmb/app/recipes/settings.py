@@ -1,10 +1,10 @@
-"""The settings we run, one function each. Times are those of two CPU cores."""
+"""The recipes, one function each. Times are for two CPU cores."""
 
 from dmb.app.recipes.base import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.training import TrainingSettings
 
-# J_Q only ever asks for faster clocks. Once it is worth less than this, in bits per token, there is nothing left to
-# gain, and clocks that run faster still push the times at which there is something to learn into a corner of [0, 1].
+# J_Q always asks for faster clocks. Below this value, in bits per token, there is nothing left to gain, and even faster
+# clocks would squeeze all changes into a small part of [0, 1].
 ENOUGH = 2e-3
 
 
@@ -37,7 +37,7 @@ def table() -> Recipe:
 
 
 def array() -> Recipe:
-    """Integers of any shape, short enough for an MLP that sees all positions at once: three minutes."""
+    """Integer arrays, short enough for an MLP that sees all positions at once: three minutes."""
     return Recipe(
         name="array",
         data=DataChoice(source="digits"),
@@ -51,7 +51,7 @@ def array() -> Recipe:
 
 
 def sequences() -> Recipe:
-    """Integers of any shape, by a transformer: for arrays of many positions or states."""
+    """Integer arrays with many positions or states, with a transformer."""
     return Recipe(
         name="sequences",
         data=DataChoice(source="digits"),
@@ -65,7 +65,7 @@ def sequences() -> Recipe:
 
 
 def text() -> Recipe:
-    """Text: a file of yours, or `pydocs`, English out of Python's own documentation: ten minutes."""
+    """Text: your own file, or `pydocs`, English from Python's documentation: ten minutes."""
     return Recipe(
         name="text",
         data=DataChoice(source="pydocs", length=64),
@@ -79,7 +79,7 @@ def text() -> Recipe:
 
 
 def text8() -> Recipe:
-    """Text8 at a size for two CPU cores: about an hour."""
+    """Text8, sized for two CPU cores: about an hour."""
     return Recipe(
         name="text8",
         data=DataChoice(source="text8", length=128),
@@ -95,8 +95,8 @@ def text8() -> Recipe:
 def text8_paper() -> Recipe:
     """The paper's setting for Text8: SEDD's 12×768 network, length 256, batches of 512, unscaled scores.
 
-    The paper says when weight decay ends (step 7,900,000; its code, 800,000) but not how long a cycle is; ten cycles
-    of 100,000 steps are ours, and the code's threshold is used.
+    The paper says when weight decay ends (step 7,900,000; in its code, 800,000), but not how long a cycle is. We chose
+    ten cycles of 100,000 steps, and the value of the code.
     """
     return Recipe(
         name="text8_paper",
@@ -113,9 +113,9 @@ def text8_paper() -> Recipe:
 
 
 def images() -> Recipe:
-    """Pixels as they are, in 16 levels: a small network, and still slow on a CPU beyond 16 × 16 pixels.
+    """Pixels in 16 levels, with a small network; still slow on a CPU beyond 16 × 16 pixels.
 
-    `dmb tokenize`, then the recipe `codes`, makes better images for far less work.
+    `dmb tokenize`, then the recipe `codes`, makes better images for far less computation.
     """
     return Recipe(
         name="images",
@@ -130,9 +130,9 @@ def images() -> Recipe:
 
 
 def codes() -> Recipe:
-    """Codes of images that `dmb tokenize` made: 75 minutes for the 50,000 images of CIFAR-10.
+    """Codes from `dmb tokenize`: 75 minutes for the 50,000 images of CIFAR-10.
 
-    The codes' frequencies differ by position, and so do their order and rates.
+    The frequencies of codes differ by position, and so do their order and rates.
     """
     return Recipe(
         name="codes",
@@ -149,9 +149,9 @@ def codes() -> Recipe:
 def codes_paper() -> Recipe:
     """The paper's setting for CIFAR-10: SEDD's 12×768 network over a VQ-VAE's codes, batches of 512, unscaled scores.
 
-    The paper gives the initial rates, batch size and learning rate. It says nothing of the VQ-VAE, nor how long
-    training takes: 16×16 codes (`dmb tokenize cifar10 --grid 16 --codes 1024 --width 256 --steps 200000`) and ten
-    cycles of 50,000 steps are ours.
+    The paper gives the initial rates, batch size and learning rate, but neither the VQ-VAE nor the length of training.
+    We chose 16×16 codes (`dmb tokenize cifar10 --grid 16 --codes 1024 --width 256 --steps 200000`) and ten cycles of
+    50,000 steps.
     """
     return Recipe(
         name="codes_paper",

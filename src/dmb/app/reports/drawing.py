@@ -31,7 +31,7 @@ STYLE: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Our style for one figure, and nobody else's settings touched."""
+    """Use our style for one figure, without changing global settings."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **options: P.kwargs) -> Figure:

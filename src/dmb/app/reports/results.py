@@ -54,7 +54,7 @@ def results(contents: Contents) -> list[Block]:
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        about = "Images, and what comes back of them: PSNR {psnr:.2f} dB over {images:,} images; {codes:,} codes, "
+        about = "Images and their reconstructions: PSNR {psnr:.2f} dB over {images:,} images; {codes:,} codes, "
         about = (about + "perplexity {perplexity:.1f}.").format(**found)
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
@@ -79,7 +79,7 @@ def curves(contents: Contents) -> list[Block]:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
         drawn = over_steps([seen, unseen], "score part of the bound, bits per token", loss=True)
-        note = "Where they part, the model overfits."
+        note = "Where the curves diverge, the model overfits."
         blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
     return blocks
 

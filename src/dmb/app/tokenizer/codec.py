@@ -17,7 +17,7 @@ from dmb.data.codecs.picture import ImageCodec
 from dmb.files import to_json, written_whole
 
 SUMMARY, SHEET = "tokenizer.json", "sheet.png"
-"""Of a folder of codes: what there is to say of it, and validation images beside what comes back of them."""
+"""Files in a folder of codes: its description, and validation images beside their reconstructions."""
 KEPT = "summary.json"
 """What a bridge's run keeps of the summary: `psnr`, `perplexity`, `codes` and the number of `images`."""
 
@@ -110,9 +110,9 @@ class Codes(ImageCodec):
     def _model(self) -> VQVAE:
         if self._loaded is None:
             if not Path(self.vqvae).is_dir():
-                raise ValueError(f"{self.vqvae} must hold the VQ-VAE that these codes are of, got no such folder")
+                raise ValueError(f"{self.vqvae} must hold the VQ-VAE of these codes, got no such folder")
             found = Codes.of(Path(self.vqvae))
             if found.config() | {"vqvae": self.vqvae} != self.config():
-                raise ValueError(f"{self.vqvae} has another VQ-VAE than the one this model was trained on")
+                raise ValueError(f"{self.vqvae} holds another VQ-VAE than the one that made this model's codes")
             self._loaded = found._model()
         return self._loaded

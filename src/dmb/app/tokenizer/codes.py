@@ -5,7 +5,7 @@ config.json               the VQ-VAE, best so far: `VQVAE.from_pretrained(folder
 model.safetensors         its weights
 metrics.jsonl             one report per line
 checkpoints/              what a resumed run needs
-sheet.png                 validation images, each beside what comes back of it
+sheet.png                 validation images, each beside its reconstruction
 train.npy                 the codes of a split, `[N, d]`; also validation.npy and test.npy
 train_labels.npy          its class labels, if there are any; also of the other splits
 tokenizer.json            a summary; written last: a folder without it is not finished
@@ -48,7 +48,9 @@ def is_codes(source: str | Path) -> bool:
     if (folder / SUMMARY).is_file():
         return True
     if (folder / SETTINGS).is_file():
-        raise ValueError(f"{folder} has no {SUMMARY}, so its codes are not finished: go on with dmb tokenize --resume")
+        raise ValueError(
+            f"{folder} has no {SUMMARY}, so its codes are not finished: continue with dmb tokenize --resume"
+        )
     if (folder / "run.json").is_file():
         raise ValueError(f"{folder} must hold images, or codes of images, to be read as data, got the folder of a run")
     return False
@@ -144,13 +146,13 @@ def fidelity(vqvae: VQVAE, images: DataSet, split: Split) -> tuple[float, float]
 
 
 def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
-    """A picture of validation images, each beside what comes back of it."""
+    """A picture of validation images, each beside its reconstruction."""
     pairs, codec = paired(vqvae, images), picture_of(images)
     Picture(codec.shape).write(path, pairs.flatten(1).long())
 
 
 def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
-    """A few validation images, each followed by what comes back of it."""
+    """A few validation images, each followed by its reconstruction."""
     split = images.validation
     rows = split.spread(next(count for count in _SHOWN if count <= len(split)))
     before = torch.from_numpy(picture_of(images).images(split[rows]))
@@ -172,7 +174,7 @@ def images_of(folder: Path, shape: list[int]) -> DataSet:
         raise ValueError(f"the images of {folder} cannot be read: {error}") from error
     found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
     if found != shape:
-        raise ValueError(f"{source} must hold images of shape {shape}, which {folder} has codes of, got {found}")
+        raise ValueError(f"{source} must hold images of shape {shape}, like those of {folder}, got {found}")
     if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
         raise ValueError(f"{source} has changed since {folder} was made from it: make it again with dmb tokenize")
     return data

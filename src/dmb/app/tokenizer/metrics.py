@@ -17,7 +17,7 @@ def psnr(a: UInt8[Tensor, "b h w c"], b: UInt8[Tensor, "b h w c"]) -> float:
     13.9794
     """
     if a.shape != b.shape or a.numel() == 0:
-        raise ValueError(f"a and b must have one shape, and not be empty, got {list(a.shape)} and {list(b.shape)}")
+        raise ValueError(f"a and b must have the same shape, and not be empty, got {list(a.shape)} and {list(b.shape)}")
     # whole numbers of at most 17 bits: their sum is exact
     squares = int((a.long() - b.long()).square().sum())
     return 10 * math.log10(255**2 * a.numel() / squares) if squares else math.inf

@@ -1,4 +1,4 @@
-"""Everything that can be chosen about a tokenizer of images."""
+"""All settings of an image tokenizer."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from dmb.seeding import seed_of
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings:
-    """The sizes of a VQ-VAE, how long to train it, how fast, and on what loss."""
+    """The sizes of a VQ-VAE, and how to train it."""
 
     grid: int = 8
     """Height and width of the grid of codes that an image becomes."""
     codes: int = 512
-    """How many codes there are to choose from."""
+    """Number of codes in the codebook."""
     width: int = 64
     """Channels of the convolutions at the grid."""
     blocks: int = 2
@@ -25,37 +25,37 @@ class TokenizerSettings:
     code_width: int = 16
     """Dimension of a code's vector."""
     decay: float = 0.9
-    """Of the moving averages that codes follow, per step."""
+    """Decay per step of the moving averages that codes follow."""
     revive: float = 0.1
-    """A code is moved to where images are when its use falls below this share of the mean."""
+    """A code used less often than this share of the mean is moved to where images are."""
 
     steps: int = 8000
-    """How many batches to learn from."""
+    """Number of training steps."""
     batch_size: int = 32
     """Images per step, over all processes."""
     learning_rate: float = 2e-3
-    """After warm-up; it falls to 0 along a quarter of a cosine by the last step."""
+    """Learning rate after warm-up; it falls to 0 along a quarter of a cosine by the last step."""
     warmup: int = 50
     """Steps over which the learning rate rises from 0."""
     detail: float = 0.1
-    """Weight of the edges in the loss."""
+    """Weight of edges in the loss."""
     commitment: float = 0.25
     """Weight of the distance between the encoder's vectors and their codes."""
     seed: int = 0
-    """Of the first weights, the order of the images, and the codes that are moved."""
+    """Seed of initial weights, the order of images, and the codes that are moved."""
     minutes: float | None = None
-    """Stop after so much time, counted anew when training is resumed; the learning rate has then fallen to 0.
-    Default: as long as the steps take."""
+    """Stop after this many minutes, counted from the start or from resuming; default: no limit.
+    The learning rate falls to 0 by then."""
     patience: int = 0
-    """Stop after so many evaluations in a row without a better one. Default: 0, never."""
+    """Stop after this many evaluations in a row without improvement; 0: never."""
     log_every: int = 100
     """Steps between reports."""
     evaluate_every: int = 1000
     """Steps between evaluations on validation images; each is followed by a checkpoint."""
     evaluate_images: int = 1000
-    """Most validation images that an evaluation looks at; always the same ones."""
+    """Maximum number of validation images per evaluation; always the same ones."""
     keep: int = 2
-    """Checkpoints that are kept, besides the best on validation images."""
+    """Number of checkpoints to keep, besides that of the best evaluation."""
 
     def __post_init__(self) -> None:
         whole = ("steps", "batch_size", "log_every", "evaluate_every", "evaluate_images", "keep")
@@ -70,16 +70,20 @@ class TokenizerSettings:
 
     @property
     def total_steps(self) -> int:
-        """As every training calls it."""
+        """The number of steps, under the name that the training loop uses.
+
+        >>> TokenizerSettings(steps=500).total_steps
+        500
+        """
         return self.steps
 
     def sizes(self) -> dict[str, int | float]:
-        """What the VQ-VAE is made of, and cannot change while it is trained."""
+        """The settings that define the VQ-VAE, and cannot change during training."""
         names = ("grid", "codes", "width", "blocks", "code_width", "decay", "revive")
         return {name: getattr(self, name) for name in names}
 
     def build(self, data: DataSet) -> VQVAE:
-        """A VQ-VAE for images of the size that `data` has, its first weights drawn from the seed."""
+        """A VQ-VAE for the images of `data`, with initial weights drawn from the seed."""
         height, width, channels = picture_of(data).shape
         if height != width:
             raise ValueError(f"images must be square for a VQ-VAE, got {height} × {width}")
@@ -91,5 +95,5 @@ class TokenizerSettings:
 def picture_of(data: DataSet) -> Picture:
     """The codec of images whose values are their tokens; a ValueError for other data."""
     if not isinstance(data.codec, Picture):
-        raise ValueError(f"a VQ-VAE is trained on images: cifar10, or a folder of them; got {data.name}")
+        raise ValueError(f"a VQ-VAE needs images: give cifar10, or a folder of images; got {data.name}")
     return data.codec

@@ -76,7 +76,7 @@ def train_tokenizer(
         settings: how to.
         fabric: the engine, launched. Default: one device of the best kind there is.
         folder: where to keep checkpoints and the best model. Default: nowhere.
-        resume: go on from the newest checkpoint in `folder`, if there is one.
+        resume: continue from the newest checkpoint in `folder`, if there is one.
         stop: asked after every step; when it says True a checkpoint is saved and training ends.
     """
     settings, fabric = settings or TokenizerSettings(), fabric or engine()
@@ -89,14 +89,14 @@ def _refuse_unfit(vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabr
     shape, wanted = picture_of(data).shape, [vqvae.size, vqvae.size, vqvae.channels]
     if shape != wanted:
         sizes = [" × ".join(map(str, size)) for size in (wanted, shape)]
-        raise ValueError(f"images must be {sizes[0]}, which the VQ-VAE is for, got {sizes[1]}")
+        raise ValueError(f"images must be {sizes[0]}, the size of the VQ-VAE, got {sizes[1]}")
     world, images = fabric.world_size, min(len(data.validation), settings.evaluate_images)
     if settings.batch_size % world:
         raise ValueError(f"batch_size must be a multiple of the processes, {world}, got {settings.batch_size}")
     if images < world:
         raise ValueError(f"validation data must have an image for each of {world} processes, got {images}")
     if type(fabric.strategy).__name__ == "ModelParallelStrategy":
-        raise ValueError("strategy must be ddp for a VQ-VAE, which is too small to be shared out, got fsdp")
+        raise ValueError("strategy must be ddp for a VQ-VAE, which is too small to be split, got fsdp")
 
 
 @dataclass
@@ -107,7 +107,7 @@ class _Progress(Progress):
 
 
 class VQLearner:
-    """A VQ-VAE in training, as the loop of all training wants it: a copy that learns, and an optimiser.
+    """A VQ-VAE in training, as a learner for the training loop: a copy that is trained, and an optimiser.
 
     Args:
         vqvae: where to start; it stays as it is until `keep`.

@@ -83,9 +83,7 @@ class Tokenizer(Text):
         for symbol, where in first.items():
             kept = symbol if normalizer is None else normalizer.normalize_str(symbol)
             if kept.strip():
-                raise ValueError(
-                    f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer, and lost: {_CURE}"
-                )
+                raise ValueError(f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer: {_CURE}")
 
     def config(self) -> dict[str, Any]:
         return {"definition": self.definition}

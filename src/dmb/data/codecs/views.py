@@ -1,4 +1,4 @@
-"""How sequences are to be shown, in plain values: whoever draws a page or a window decides what they look like."""
+"""Sequences as plain values to display; the page or window decides how they look."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Lines:
 
     symbols: Symbols
     gap: str = ""
-    """What stands between two symbols."""
+    """The separator between two symbols."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Images:
-    """Images; a token that the codec does not know is shown as state 0."""
+    """Images; a token that the codec does not know is drawn as state 0."""
 
     pixels: UInt8[np.ndarray, "b h w c"]
     grid: tuple[int, int]
-    """How many tokens lie below each other and side by side; channels of a pixel follow each other."""
+    """Number of rows and columns of tokens; the channels of a pixel follow each other."""
 
 
 View = Lines | Rows | Images

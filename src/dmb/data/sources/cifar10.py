@@ -87,7 +87,7 @@ def _records(source: Path | None = None, *, fetch: bool = False, progress: Progr
                 yield from _unpacked(archive, URL)
         else:
             raise ValueError(
-                "cifar10 is not here: run `dmb prepare cifar10`, or `dmb prepare cifar10 --from PATH` with your copy"
+                "cifar10 is not prepared: run `dmb prepare cifar10`, or `dmb prepare cifar10 --from PATH` for your copy"
             )
 
     return cached("cifar10", [SHA256], chunks, again=source is not None)

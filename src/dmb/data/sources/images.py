@@ -78,7 +78,7 @@ def _files_in(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
     """All files in it and the folders in it that are not hidden; `above` are the folders that lead here."""
     real = folder.resolve()
     if real in above:
-        raise ValueError(f"{folder} must not link to a folder that it lies in, got {real}: remove the link")
+        raise ValueError(f"{folder} must not link to a folder that contains it, got {real}: remove the link")
     try:
         names = os.listdir(folder)
     except OSError as error:
@@ -97,7 +97,7 @@ def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | N
         return [], None
     if {name.lower() for name in classes} <= _SPLITS:
         raise ValueError(
-            f"{folder} must have a sub-folder a class, got {', '.join(classes)}: give one of these instead"
+            f"{folder} must have one sub-folder per class, got {', '.join(classes)}: give one of these instead"
         )
     labels = {name: label for label, name in enumerate(classes)}
     return classes, np.array([labels[parts[0]] for parts in tops])
@@ -154,7 +154,7 @@ def _header(path: Path) -> np.ndarray:
     except Exception as error:  # Pillow raises anything
         raise _unreadable(path, error) from error
     if mode.startswith(_DEEP):
-        raise ValueError(f"{path} must have 8 bits a channel, got an image of mode {mode}")
+        raise ValueError(f"{path} must have 8 bits per channel, got an image of mode {mode}")
     return np.array([[width, height, mode in _GREY, transparent]], dtype=np.int32)
 
 

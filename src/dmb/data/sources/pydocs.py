@@ -48,7 +48,7 @@ def _documents() -> dict[str, str]:
     try:
         topics = importlib.import_module("pydoc_data.topics").topics
     except ImportError as error:
-        raise ValueError("pydocs needs pydoc_data.topics, which this Python ships without") from error
+        raise ValueError("pydocs needs pydoc_data.topics, which this Python lacks: use another Python") from error
     library = Path(sysconfig.get_path("stdlib"))
     texts: dict[str, Iterable[str]] = {f"topic {name}": [text] for name, text in sorted(topics.items())}
     sources = {path.relative_to(library).as_posix(): _docstrings(path) for path in _sources(library)}

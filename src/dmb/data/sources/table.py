@@ -153,7 +153,7 @@ def _notes(content: Table) -> Iterator[str]:
 
 def _check_names(names: list[str]) -> None:
     if not names:
-        raise ValueError("a header with the names of the columns is needed, got none")
+        raise ValueError("the file must have a header with the names of the columns, got none")
     if "" in names:
         raise ValueError(f"every column must have a name, got none for column {names.index('') + 1}")
     if len(set(names)) < len(names):
@@ -167,7 +167,7 @@ def _check(content: Table) -> None:
     for name, values in zip(content.names, content.distinct, strict=True):
         if len(values) > MOST_VALUES:
             raise ValueError(
-                f"column {name!r} has more than {MOST_VALUES:,} distinct values: is that a category? Remove or round it"
+                f"column {name!r} has more than {MOST_VALUES:,} values, too many for categories: remove or round it"
             )
         if any(isinstance(value, float) and not math.isfinite(value) for value in values):
             raise ValueError(f"column {name!r} must hold finite numbers, got nan or inf: make it null or a string")

@@ -41,7 +41,7 @@ def text(
     try:
         codec = _codec(path, encoding) if codec is None else codec
         if not isinstance(codec, Text):
-            raise ValueError(f"codec must be one of text, got {type(codec).__name__}")
+            raise ValueError(f"codec must be a text codec, got {type(codec).__name__}")
         tokens = _tokens(path, codec, progress)
         train, validation, test = split_stream(tokens, codec.num_states, length)
         notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))

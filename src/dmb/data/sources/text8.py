@@ -67,7 +67,7 @@ def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progre
                 yield from _encoded(archive, URL)
         else:
             raise ValueError(
-                "text8 is not here: run `dmb prepare text8`, or `dmb prepare text8 --from FILE` with your copy of it"
+                "text8 is not prepared: run `dmb prepare text8`, or `dmb prepare text8 --from FILE` with your own copy"
             )
 
     return cached("text8", [RAW_SHA256], chunks, again=source is not None)
