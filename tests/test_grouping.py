@@ -90,7 +90,7 @@ def test_every_level_is_faster_than_the_one_above_by_the_ratio():
     [
         (lambda: grouping.by_cooccurrence(torch.ones(3, 2)), "shape"),
         (lambda: grouping.by_cooccurrence(-torch.ones(3, 3)), "numbers ≥ 0"),
-        (lambda: grouping.by_cooccurrence(torch.ones(3, 3), clusters=(2, 3)), "must fall"),
+        (lambda: grouping.by_cooccurrence(torch.ones(3, 3), clusters=(2, 3)), "must decrease"),
         (lambda: grouping.by_vectors(torch.full((3, 1), torch.nan), clusters=(2,)), "finite"),
         (lambda: grouping.by_frequency(torch.ones(3) / 3, stages=0), "at least 1"),
         (lambda: grouping.from_groups([torch.tensor([0, 1])]), "one group"),

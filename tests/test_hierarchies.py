@@ -206,7 +206,7 @@ def test_a_process_on_a_tree_saves_and_loads_to_the_last_bit(tmp_path):
 @pytest.mark.parametrize(
     ("parent", "message"),
     [
-        (torch.tensor([[1, 0, 2]]), "circle"),
+        (torch.tensor([[1, 0, 2]]), "cycle"),
         (torch.tensor([[0, 1, 1]]), "one root"),
         (torch.tensor([[1, 2, 3]]), r"lie in \[0, 3\)"),
         (torch.tensor([0, 0]), "integer tensor"),

@@ -126,7 +126,7 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
         ("compare letters", "no data set or file called 'letters'"),
         ("compare digits --rows mdlm magic", "no row called 'magic': choose from sedd-uniform, sedd-absorb, "),
         ("compare digits --floor 0.1", "process.floor cannot be set: the row sedd-absorb sets it itself"),
-        ("compare digits --rows mdlm --cycles 3", "training.cycles cannot be set: the row mdlm has"),
+        ("compare digits --rows mdlm --cycles 3", "training.cycles cannot be set: the row mdlm sets"),
         ("compare digits --seed 3", "seed cannot be set in a comparison: --seeds N uses the seeds"),
         ("compare digits --minutes 3", "minutes must be off in a comparison"),
         ("compare digits --steps 7 --rows mdlm mean-natural", "--steps must be a multiple of 2 for the row mean-natural, got 7"),

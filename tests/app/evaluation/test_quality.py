@@ -242,9 +242,9 @@ def text(folder):
     ("make", "options", "message"),
     [
         (text, {}, "data must be images for FID and Inception Score, got novel.txt: Characters"),
-        (None, {"images": 41}, "images must be at most 40, all that images has in test, got 41"),
-        (None, {"split": "train", "images": 321}, "images must be at most 320, all that images has in train, got 321"),
-        (None, {}, "images must be at most 40, all that images has in test, got 10000"),
+        (None, {"images": 41}, "images must be at most 40, the size of the test split of images, got 41"),
+        (None, {"split": "train", "images": 321}, "images must be at most 320, the size of the train split of images, got 321"),
+        (None, {}, "images must be at most 40, the size of the test split of images, got 10000"),
         (None, {"images": 1}, "images must be at least 2 for FID, got 1"),
         (None, {"images": 40, "score": True}, "images must be at least 100 for the Inception Score, got 40"),
         (None, {"split": "tests"}, "split must be train, validation or test, got 'tests'"),
@@ -305,7 +305,7 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "images must be at most 40, all that images has in test, got 10000"),
+        ("", "images must be at most 40, the size of the test split of images, got 10000"),
         ("--images 0", "images must be at least 2 for FID, got 0"),
         ("--images 40 --steps 0", "steps must be at least 1, got 0"),
         ("--images 40 --guidance 2", "guidance .*"),
