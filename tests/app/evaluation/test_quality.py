@@ -243,7 +243,11 @@ def text(folder):
     [
         (text, {}, "data must be images for FID and Inception Score, got novel.txt: Characters"),
         (None, {"images": 41}, "images must be at most 40, the size of the test split of images, got 41"),
-        (None, {"split": "train", "images": 321}, "images must be at most 320, the size of the train split of images, got 321"),
+        (
+            None,
+            {"split": "train", "images": 321},
+            "images must be at most 320, the size of the train split of images, got 321",
+        ),
         (None, {}, "images must be at most 40, the size of the test split of images, got 10000"),
         (None, {"images": 1}, "images must be at least 2 for FID, got 1"),
         (None, {"images": 40, "score": True}, "images must be at least 100 for the Inception Score, got 40"),
