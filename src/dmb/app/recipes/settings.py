@@ -9,7 +9,7 @@ ENOUGH = 2e-3
 
 
 def digits() -> Recipe:
-    """Scikit-learn's 8×8 digits, 17 grey levels: two minutes on two cores."""
+    """Scikit-learn's 8×8 digits, 17 grey levels: one minute."""
     return Recipe(
         name="digits",
         data=DataChoice(source="digits"),
@@ -37,7 +37,7 @@ def table() -> Recipe:
 
 
 def array() -> Recipe:
-    """Integer arrays, short enough for an MLP that sees all positions at once: three minutes."""
+    """Integer arrays, short enough for an MLP that sees all positions at once: about a minute."""
     return Recipe(
         name="array",
         data=DataChoice(source="digits"),
@@ -65,7 +65,7 @@ def sequences() -> Recipe:
 
 
 def text() -> Recipe:
-    """Text: your own file, or `pydocs`, English from Python's documentation: ten minutes."""
+    """Text: your own file, or `pydocs`, English from Python's documentation: 20 minutes."""
     return Recipe(
         name="text",
         data=DataChoice(source="pydocs", length=64),
@@ -79,7 +79,7 @@ def text() -> Recipe:
 
 
 def text8() -> Recipe:
-    """Text8, sized for two CPU cores: about an hour."""
+    """Text8, sized for two CPU cores: 50 minutes."""
     return Recipe(
         name="text8",
         data=DataChoice(source="text8", length=128),
