@@ -162,7 +162,7 @@ def _decoded(path: Path, mode: str) -> np.ndarray:
     try:
         with pillow().open(path) as file:
             return np.asarray(file.convert(mode))
-    except Exception as error:
+    except Exception as error:  # Pillow raises anything
         raise _unreadable(path, error) from error
 
 
