@@ -7,13 +7,22 @@ import torch
 torch.set_num_threads(1)
 
 
-@pytest.fixture
-def no_type_checks():
-    """For messages that the shape checks of the test suite would forestall, and for long runs.
+def pytest_collection_modifyitems(items):
+    """Long tests first, so that no worker ends with one while the others are idle."""
+    items.sort(key=_is_long, reverse=True)
 
-    A user does not have these checks. They take half the time of a training of small networks, and what the shapes are
-    in the first of many steps they are in the last: shorter tests check the same calls.
-    """
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+
+@pytest.fixture(autouse=True)
+def _type_checks(request, monkeypatch):
+    """They take half the time of a training of small networks, and short tests check the same calls."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", _is_long(request.node))
+
+
+@pytest.fixture
+def no_type_checks(_type_checks, monkeypatch):
+    """For messages that the shape checks of the test suite, which a user does not have, would forestall."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def _is_long(item):
+    return item.get_closest_marker("long") is not None or item.path.suffix == ".md"

@@ -83,6 +83,7 @@ def test_a_saved_bridge_gives_the_same_bounds_and_samples_to_the_last_bit(build,
         assert torch.equal(mine, theirs)
 
 
+@pytest.mark.long
 def test_another_interpreter_reads_the_same_model(tmp_path):
     bridge = small_bridge()
     bridge.save_pretrained(tmp_path)
@@ -265,6 +266,7 @@ def test_without_leave_one_out_the_posterior_is_cut_to_what_is_possible():
     torch.testing.assert_close(log_posterior, output.masked_fill(~possible, -torch.inf).log_softmax(-1))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 def test_trained_on_a_small_distribution_the_bound_approaches_the_entropy():
     mu = toys.distribution(3, 3, seed=1)

@@ -110,6 +110,7 @@ def test_what_cannot_be_grouped_is_refused(call, message, no_type_checks):
         call()
 
 
+@pytest.mark.long
 def test_a_tree_learns_from_text_of_which_it_is_made():
     """A chain that alternates between two clusters: after a few steps the bound is below the marginals'."""
     generator = np.random.default_rng(0)

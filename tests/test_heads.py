@@ -135,6 +135,7 @@ def nodes_and_weights():
     return t, np.pi * np.cosh(z) * t / (1 + np.exp(np.pi * np.sinh(z))) * (z[1] - z[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [27, 50_257])
 @pytest.mark.parametrize(
     ("build", "loss_of_sedd"),

@@ -40,6 +40,7 @@ def test_sums_over_a_tree_are_those_of_loops(parent, seed):
     np.testing.assert_allclose(tree.apart(tensor + tree.below(tensor)), values, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.long
 @hypothesis.given(trees)
 @hypothesis.settings(max_examples=50, deadline=None)
 def test_who_is_below_whom_and_the_way_up_are_those_of_loops(parent):

@@ -10,6 +10,7 @@ from dmb.training import engine
 LENGTH = 8
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 @pytest.mark.parametrize(
     ("options", "objective"),

@@ -78,6 +78,7 @@ def test_with_the_exact_network_the_estimated_bound_is_the_entropy_within_3_stan
     assert bound.score_bits + bound.prior_bits == pytest.approx(bound.bits_per_token)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 @pytest.mark.parametrize("samples", [1, 4])
 @pytest.mark.parametrize("devices", [REDUCED, PLAIN, {"importance": False}], ids=["reduced", "plain", "uniform times"])
@@ -142,6 +143,7 @@ def test_the_standard_error_is_the_root_of_the_variance_over_the_number_of_seque
     assert bound.stderr == pytest.approx(0.4 / 3 / 0.6931471805599453, rel=1e-12)
 
 
+@pytest.mark.long
 def test_the_reduced_estimator_has_less_variance_than_the_plain_one():
     mu = toys.distribution(2, 2, 2, 2, seed=3)
     bridge = toys.model("bridge", mu)

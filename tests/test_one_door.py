@@ -130,6 +130,7 @@ def test_a_loss_makes_nobody_wait_for_a_device(build, head, monkeypatch):
     assert not syncs.seen
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("build", [PROCESSES["bridge"], PROCESSES["tree"]], ids=["bridge", "tree"])
 def test_the_whole_loss_can_be_compiled(build, no_type_checks):
     bridge = bridge_of(build)
@@ -165,6 +166,7 @@ print("one graph each")
 """
 
 
+@pytest.mark.long
 def test_what_follows_the_door_is_one_graph():
     """In a process of its own: the shape checks of the test suite stand between a compiler and the code."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", WHOLE], capture_output=True, text=True)

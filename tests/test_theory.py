@@ -82,6 +82,7 @@ def test_the_optimal_score_is_the_ratio_of_marginals():
             assert score[row, 2, y].item() == pytest.approx(p_t[a, b, y] / p_t[a, b, c] if y != c else 0)
 
 
+@pytest.mark.long
 @settings(max_examples=1000, deadline=None)
 @given(st.integers(2, 200), st.integers(0, 2**32 - 1), st.floats(0.1, 8.0))
 def test_accessibility_carries_any_distribution_to_any_other(n, seed, spread):

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 USE_IT = """
 import sys, tempfile
 from pathlib import Path
@@ -24,6 +26,7 @@ print("works", "dmb.app" in sys.modules, *sorted(ours - allowed))
 """
 
 
+@pytest.mark.long
 def test_the_library_trains_bounds_saves_and_samples_on_five_packages():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", USE_IT], capture_output=True, text=True)
     assert done.stdout.split() == ["works", "False", "dmb"], done.stdout + done.stderr

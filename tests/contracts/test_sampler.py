@@ -123,6 +123,7 @@ def test_tweedie_beats_euler_at_eight_steps(name):
     assert exact_law(bridge, mu, tweedie_probabilities, 8) < exact_law(bridge, mu, euler_probabilities, 8)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
 @pytest.mark.parametrize(("sampler", "name"), STEADY_PAIRS, ids=lambda v: v)
 def test_infilling_approaches_the_exact_conditional(sampler, name):
@@ -196,6 +197,7 @@ def test_marginals_are_estimated_by_sampling():
         assert bridge.bound(theory.all_sequences(3, 2)).prior.isfinite().all()
 
 
+@pytest.mark.long
 def test_averaging_the_last_step_has_less_variance_than_counting_samples():
     mu = toys.distribution(3, 3, seed=8)
     bridge = toys.model("bridge", mu)

@@ -98,6 +98,7 @@ def test_a_python_without_topics_or_sources_is_a_clear_error(library, monkeypatc
     assert not list((home / "cache").iterdir())
 
 
+@pytest.mark.long
 def test_the_documentation_of_this_python_is_a_million_letters_with_even_splits():
     data = pydocs(length=64)
     assert (data.name, data.source, data.num_states, data.num_positions) == ("pydocs", "pydocs", 27, 64)

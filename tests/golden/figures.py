@@ -128,15 +128,15 @@ def of_a_model(name):
 
 
 def of_a_training(name, data):
-    """Weights after 200 steps of Algorithm 1, and the bounds on the way."""
+    """Weights after 50 steps of Algorithm 1, and the bounds on the way."""
     build, options = TRAINED[name]
     process = build(data.marginals().double() / data.marginals().double().sum(-1, keepdim=True))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
     model = dmb.Bridge(process, network)
-    settings = {"matrix_steps": 10, "batch_size": 16, "chains": 16, "chain_steps": 4, "evaluate_sequences": 32}
-    steps = {"cycles": 2, "score_steps": 100, "evaluate_every": 100, "log_every": 50, "learning_rate": 1e-4}
+    settings = {"matrix_steps": 5, "batch_size": 16, "chains": 16, "chain_steps": 4, "evaluate_sequences": 32}
+    steps = {"cycles": 2, "score_steps": 25, "evaluate_every": 25, "log_every": 25, "learning_rate": 1e-4}
     reports = list(dmb.train(model, data, **{**settings, **steps, **options}))
     learned = model.process.learned()
     return {

@@ -31,14 +31,16 @@ def assert_equal_to_rounding(found, expected, where):
         assert found == (None if expected is None else pytest.approx(expected, **TOLERANCE)), where
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", figures.PROCESSES)
 def test_losses_gradients_bounds_and_samples_are_those_recorded(name):
     assert_equal_to_rounding(figures.of_a_model(name), recorded()["models"][name], name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", ["digits", "pydocs"])
 @pytest.mark.parametrize("name", figures.TRAINED)
-def test_two_hundred_steps_of_training_end_in_the_weights_recorded(name, data, no_type_checks):
+def test_fifty_steps_of_training_end_in_the_weights_recorded(name, data):
     data_set = figures.data_sets()[data]
     if data_set.unigram_bits(data_set.train) != pytest.approx(recorded()["data"][data], rel=1e-12):
         pytest.skip(f"{data} here are not the data recorded: Python's documentation differs by version")

@@ -203,6 +203,7 @@ def test_a_model_trained_for_infilling_fills_in(straight):
 # -- a known entropy --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_the_marginals():
     length = 5
@@ -287,6 +288,7 @@ def test_rates_of_their_own_do_not_make_smooth_speeds_rough():
     assert (process.clocks.log_rates.diff(dim=0) == 0).all()
 
 
+@pytest.mark.long
 def test_j_q_still_teaches_a_mask_how_fast_to_be_where_times_are_drawn():
     data = made()
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True)

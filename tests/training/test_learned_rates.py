@@ -170,6 +170,7 @@ SETTINGS = {"batch_size": 64, "matrix_learning_rate": 0.03, "warmup": 5, "evalua
             "evaluate_every": 30}  # fmt: skip
 
 
+@pytest.mark.long
 @every_process
 def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, tmp_path):
     data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
@@ -192,6 +193,7 @@ def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, 
 
 
 # with tokenwise masking there is next to nothing to gain here: its exact gradient is ten times smaller; nor with speeds
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bridge", "bridge with mask", "varying bridge"])
 def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(name, tmp_path):
     data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
@@ -209,6 +211,7 @@ def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(nam
     assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(network, after, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 @pytest.mark.parametrize("objective", ["bound", "joint"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rates(objective, tmp_path):
@@ -230,6 +233,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_rates(objective, tmp_path):
     assert all(map(torch.equal, straight.network.state_dict().values(), broken.network.state_dict().values()))
 
 
+@pytest.mark.long
 def test_accumulated_parts_teach_the_rates_the_same(tmp_path):
     data = data_of(MU, 400, tmp_path)
     learned = []
@@ -263,6 +267,7 @@ def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
         dmb.train(loglinear, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
 
 
+@pytest.mark.long
 def test_the_prior_part_alone_is_refused_as_a_teacher_in_canonical_time(tmp_path):
     bridge, data = bridge_for("bridge").float(), data_of(MU, 400, tmp_path)
     with pytest.raises(ValueError, match="J_Q cannot train rates in canonical time"):

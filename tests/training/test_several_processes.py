@@ -58,6 +58,7 @@ def losses(path):
     return [record["score_bits"] for record in records if record["phase"] == "score"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "objective"),
     [
@@ -89,6 +90,7 @@ def test_two_processes_learn_what_one_does(tmp_path, strategy, objective):
     assert len(losses(tmp_path / "two")) == 24
 
 
+@pytest.mark.long
 def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     settings = SETTINGS | {
         "cycles": 3,
@@ -116,6 +118,7 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     assert losses(tmp_path / "straight") == losses(tmp_path / "broken")
 
 
+@pytest.mark.long
 def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
     here("run")
     with Run.open(tmp_path / "run").locked():
@@ -126,6 +129,7 @@ def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
     assert "Traceback" not in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_leaves_cleanly(tmp_path, number, code):
     settings = {"score_steps": 100000, "evaluate_every": 100000, "log_every": 5, "width": 16}

@@ -77,6 +77,7 @@ def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, s
     ]
 
 
+@pytest.mark.long
 def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path, data):
     bridge = make(data)
     run(bridge, data, folder=tmp_path)
@@ -87,6 +88,7 @@ def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path, data
     assert longer[-1].step == 36
 
 
+@pytest.mark.long
 def test_a_spoilt_newest_checkpoint_costs_only_the_steps_since_the_one_before(tmp_path, data):
     straight, broken = make(data), make(data)
     run(straight, data, folder=tmp_path / "straight")
@@ -160,6 +162,7 @@ def test_a_tolerance_that_was_met_can_be_lowered(tmp_path, data):
 # -- what is learned --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_accumulated_parts_learn_what_the_whole_batch_does(data):
     one, four = make(data, dropout=0.0), make(data, dropout=0.0)
     whole, parts = run(one, data), run(four, data, accumulate=4)
@@ -168,6 +171,7 @@ def test_accumulated_parts_learn_what_the_whole_batch_does(data):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
     bridge = make(data, dropout=0.0)
@@ -191,6 +195,7 @@ def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
     assert all(torch.equal(before[name], p) for name, p in learner.network.named_parameters())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
     bridge = make(data, dropout=0.0)
@@ -215,6 +220,7 @@ def test_score_learning_leaves_the_rates_alone(data):
     assert learner.process.clocks.log_rates.grad is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_type_checks")
 def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
     options = {
@@ -240,6 +246,7 @@ def test_without_reestimation_the_histogram_stays(data):
     torch.testing.assert_close(bridge.process.p_0, data.marginals())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -383,6 +390,7 @@ def test_a_gradient_that_is_not_finite_stops_before_it_spoils_the_weights(tmp_pa
     assert all(t.isfinite().all() for t in trainer.learner.network.state_dict().values())
 
 
+@pytest.mark.long
 def test_given_positions_do_not_flatter_the_loss(data):
     losses = [run(make(data), data, infill=infill, learning_rate=1e-9, matrix_steps=0)[0] for infill in (0.0, 0.9)]
     assert losses[1].score_bits == pytest.approx(losses[0].score_bits, rel=0.5)
@@ -440,6 +448,7 @@ def test_data_of_another_shape_are_refused(data):
         dmb.train(make(data), other)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, data):
     run(make(data), data, folder=tmp_path)
     process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform")

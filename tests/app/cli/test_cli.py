@@ -210,6 +210,7 @@ def test_show_prints_every_setting_and_does_nothing(tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.long
 def test_a_table_comes_back_as_a_table(tmp_path, capsys):
     generator = np.random.default_rng(3)
     colours = ["red", "green", "blue, dark", 'a "quoted" one']

@@ -42,6 +42,7 @@ def instead(tmp_path, monkeypatch):
     return put
 
 
+@pytest.mark.long
 def test_two_rows_through_real_processes(tmp_path, capsys, instead):
     """One row was trained and evaluated by hand, and is taken over; the other is new. Then nothing is left to do."""
     row = {

@@ -146,6 +146,7 @@ def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path)
     assert bridge.loss(data.train[:4]).isfinite().all()
 
 
+@pytest.mark.long
 def test_the_papers_network_has_its_size():
     process = dmb.BridgeProcess.from_marginals(dmb.data.markov(length=256).marginals()[:, :27], tied=True)
     network = recipes.recipe("text8_paper").network.build(process)

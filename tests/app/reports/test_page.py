@@ -220,6 +220,7 @@ def test_image_quality_is_shown_if_it_was_evaluated(copy):
     assert "outdated" not in text
 
 
+@pytest.mark.long
 def test_the_tokenizer_of_codes_is_shown_if_its_summary_is_there(copy):
     run = copy("images")
     (run.path / "vqvae").mkdir()

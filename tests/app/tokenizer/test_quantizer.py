@@ -208,6 +208,7 @@ def calls(share):
     return made
 
 
+@pytest.mark.long
 def test_two_processes_have_the_codes_of_one(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), store=tmp_path / "store"))

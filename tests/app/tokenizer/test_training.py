@@ -202,6 +202,7 @@ def fixed_codes():
     return vqvae
 
 
+@pytest.mark.long
 def test_two_processes_learn_what_one_does(tmp_path):
     settings = QUICK | {"log_every": 1, "learning_rate": 1e-3}
     alone = [[r.loss, r.psnr, r.perplexity] for r in train(fixed_codes(), pictures(), **settings)]
