@@ -505,7 +505,7 @@ def test_a_csv_file_has_the_header_and_the_values(tmp_path):
     with open(tmp_path / "x.csv", newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
     assert header == codec.names
-    assert rows == [[codec.values[column][token] for column, token in enumerate(row)] for row in tokens.tolist()]
+    assert rows == [[codec.columns[column].known[token] for column, token in enumerate(row)] for row in tokens.tolist()]
 
 
 def test_a_parquet_file_keeps_types(tmp_path):

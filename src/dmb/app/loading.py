@@ -1,6 +1,6 @@
 """Any data set by its name, file or folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dmb import data
@@ -21,6 +21,8 @@ def load(
     encoding: str = "characters",
     levels: int | None = None,
     most_states: int | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: int | None = None,
     codec: Codec | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DataSet:
@@ -32,6 +34,8 @@ def load(
         encoding: of a text file.
         levels: a channel of an image has.
         most_states: that an array may have.
+        kinds: of columns of a table by name, where the rules are wrong.
+        bins: that a column of numbers may have.
         codec: a model's codec, to read other data in its tokens.
         progress: called with what is read so far and in all, if it takes more than a moment.
 
@@ -40,8 +44,8 @@ def load(
     """
     if not is_codes(source):
         return data.load(
-            source, length=length, encoding=encoding, levels=levels, most_states=most_states, codec=codec,
-            progress=progress,
+            source, length=length, encoding=encoding, levels=levels, most_states=most_states, kinds=kinds, bins=bins,
+            codec=codec, progress=progress,
         )  # fmt: skip
     refuse_levels(source, levels)
     refuse_encoding(source, encoding)

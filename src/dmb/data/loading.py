@@ -1,5 +1,6 @@
 """Load a data set by name or from a file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -29,6 +30,8 @@ def load(
     encoding: str = "characters",
     levels: int | None = None,
     most_states: int | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: int | None = None,
     codec: Codec | None = None,
     progress: Progress | None = None,
 ) -> DataSet:
@@ -43,6 +46,8 @@ def load(
         encoding: encoding of a text file; see `text`.
         levels: levels per channel of an image; default: 256.
         most_states: values of an array must lie below this; default: 65,536.
+        kinds: kinds of columns of a table by name, where the rules are wrong; see `table`.
+        bins: maximum number of states of a column of numbers; default: 64.
         codec: a model's codec, to read other data with its tokens.
         progress: called with the number of images, or bytes of text, read so far and in total, if reading takes long.
 
@@ -56,6 +61,8 @@ def load(
         refuse_levels(source, levels)
     if most_states is not None and (kind != "array" or named):
         raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
+    if (kinds or bins is not None) and kind != "table":
+        raise ValueError(f"kinds and bins apply to tables only, got some for {source}")
     sized = {} if length is None else {"length": length}
     if kind == "images":
         data = _images(source, levels, codec, progress)
@@ -65,7 +72,8 @@ def load(
         limit = MOST_STATES if most_states is None else most_states
         data = array(source, None if codec is None else codec.num_states, most_states=limit)
     elif kind == "table":
-        data = table(source, codec if isinstance(codec, Columns) else None, progress=progress)
+        own = codec if isinstance(codec, Columns) else None
+        data = table(source, own, kinds=kinds, bins=64 if bins is None else bins, progress=progress)
     else:
         data = text(source, encoding=encoding, codec=codec, progress=progress, **sized)
     refuse_unlike(data, length, codec)

@@ -41,6 +41,10 @@ class DataChoice:
     """Levels per channel of an image; default: 256."""
     most_states: int | None = None
     """Maximum number of states of an array; default: 65,536."""
+    kinds: str = ""
+    """Kinds of columns of a table, where the rules are wrong: zip=category,born=date,age=number,id=drop."""
+    bins: int | None = None
+    """Maximum number of states of a column of numbers or dates; default: 64."""
 
     def load(
         self,
@@ -52,8 +56,14 @@ class DataChoice:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
         return load(
             source or self.source, length=self.length, encoding=self.encoding, levels=self.levels,
-            most_states=self.most_states, codec=codec, progress=progress,
+            most_states=self.most_states, kinds=self._kinds(), bins=self.bins, codec=codec, progress=progress,
         )  # fmt: skip
+
+    def _kinds(self) -> dict[str, str]:
+        parts = [part.rpartition("=") for part in self.kinds.split(",") if part.strip()]
+        if not all(name.strip() and equals for name, equals, _ in parts):
+            raise ValueError(f"kinds must read column=kind,column=kind, got {self.kinds!r}")
+        return {name.strip(): kind.strip() for name, _, kind in parts}
 
 
 @dataclass(frozen=True, kw_only=True)

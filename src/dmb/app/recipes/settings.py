@@ -23,15 +23,18 @@ def digits() -> Recipe:
 
 
 def table() -> Recipe:
-    """A table of categories, one column per position: for `.csv` and `.parquet` files."""
+    """A table, one column per position: for `.csv` and `.parquet` files.
+
+    Columns are masked, because a mask is no value: what a template gives is never taken for noise.
+    """
     return Recipe(
         name="table",
         data=DataChoice(source="table.csv"),
-        process=ProcessChoice(),
+        process=ProcessChoice(mask=True, floor=0.0),
         network=NetworkChoice(network="mlp", width=128, blocks=2, dropout=0.1),
         training=TrainingSettings(
-            cycles=2, score_steps=1000, matrix_steps=50, matrix_tolerance=ENOUGH, learning_rate=2e-3, decay="cosine",
-            patience=4, evaluate_every=100,
+            cycles=1, score_steps=2000, matrix_steps=0, learning_rate=2e-3, decay="cosine", patience=4,
+            evaluate_every=100,
         ),
     )  # fmt: skip
 

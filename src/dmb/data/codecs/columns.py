@@ -3,6 +3,8 @@
 import csv
 import io
 import re
+from collections.abc import Sequence
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,23 +13,27 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb.configurable import Configurable
 from dmb.data.codecs.base import Codec, filled, shortened
 from dmb.data.codecs.views import Rows, Symbols, View
+from dmb.data.columns import Category, Column, Value
+from dmb.data.columns.base import shown
 from dmb.files import written_whole
 
 _DESCRIBED = 12  # columns
-Value = str | int | float | bool | None
 
 
 class Columns(Codec):
-    """One token a column, whose states are the values that the column knows.
+    """One token a column, whose states are values, or bins of values, that the column knows.
 
     A row reads `column=value, column=value`; a part with a comma or a quote in it is quoted as in a CSV file. A missing
-    value (`None`) is shown as nothing at all.
+    value (`None`) is shown as nothing at all. Where a state is a bin, a value in it is drawn, always the same for the
+    same tokens.
 
     Args:
         names: of the columns, in order.
-        values: of each column; token `k` stands for the `k`-th.
+        values: the columns; a list stands for a category with these values.
+        left_out: names of columns of the data that the model does not have.
 
     >>> import torch
     >>> codec = Columns(["size", "colour"], [[1, 2], ["blue", "green", "red"]])
@@ -41,38 +47,41 @@ class Columns(Codec):
     formats = (".csv", ".parquet")
     unit = "rows of {:,} columns"
 
-    def __init__(self, names: list[str], values: list[list[Value]]):
+    def __init__(self, names: list[str], values: Sequence[Column | list[Value]], left_out: Sequence[str] = ()):
         if not names or len(names) != len(values):
             raise ValueError(f"names and values must be equally long and not empty, got {len(names)} and {len(values)}")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"names must not repeat a column, got {twice!r} twice")
-        for name, known in zip(names, values, strict=True):
-            if not known or len(set(known)) < len(known):
-                raise ValueError(f"values of column {name!r} must be distinct and not empty, got {known[:8]}")
-        self.names = list(names)
-        self.values = [list(known) for known in values]
-        self.state_counts = [len(known) for known in values]
+        self.names, self.left_out = list(names), list(left_out)
+        self.columns = [_column(name, known) for name, known in zip(names, values, strict=True)]
+        self.state_counts = [len(column) for column in self.columns]
         self.num_states = max(self.state_counts)
-        self._states = [{value: token for token, value in enumerate(known)} for known in self.values]
 
-    def state(self, column: int, value: Value) -> int | None:
-        """The token of a value, if the column knows it."""
-        return self._states[column].get(value)
+    @classmethod
+    def build(cls, *tensors: Any, **config: Any) -> "Columns":
+        values = [Configurable.from_config(known) if isinstance(known, dict) else known for known in config["values"]]
+        return cls(**config | {"values": values})
+
+    def cells(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
+        """The values of each column, one list a column."""
+        legal = self._legal(tokens)
+        rng = np.random.default_rng([int.from_bytes(sha256(legal.tobytes()).digest()[:8])])
+        return [column.values(legal[:, index], rng) for index, column in enumerate(self.columns)]
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         return [
-            ", ".join(_quoted(f"{name}={_shown(value)}") for name, value in zip(self.names, row, strict=True))
-            for row in self._rows(tokens)
+            ", ".join(_quoted(f"{name}={shown(value)}") for name, value in zip(self.names, row, strict=True))
+            for row in zip(*self.cells(tokens), strict=True)
         ]
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """CSV with the header the data came with, or Parquet (extra `table`) if `path` ends in `.parquet`."""
-        suffix, rows = self.check_path(path), self._rows(tokens)
+        suffix, columns = self.check_path(path), self.cells(tokens)
         if suffix == ".csv":
             # a bare carriage return is quoted by newer versions of the csv module only
-            lines: list[list[Value]] = [[*self.names], *rows]
-            returns = any("\r" in _shown(value) for line in lines for value in line)
+            lines = [self.names, *zip(*columns, strict=True)]
+            returns = any("\r" in shown(value) for line in lines for value in line)
             text = io.StringIO(newline="")
             writer = csv.writer(text, quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL, lineterminator="\n")
             writer.writerows(lines)
@@ -80,7 +89,7 @@ class Columns(Codec):
                 part.write_bytes(text.getvalue().encode())
             return
         pyarrow, parquet = import_pyarrow()
-        table = pyarrow.table([pyarrow.array([row[c] for row in rows]) for c in range(len(self.names))], self.names)
+        table = pyarrow.table([pyarrow.array(values) for values in columns], self.names)
         with written_whole(path) as part:
             parquet.write_table(table, part)
 
@@ -105,8 +114,8 @@ class Columns(Codec):
 
     def describe(self) -> list[str]:
         lines = [
-            f"column {name!r}: {len(known):,} values: {shortened([_shown(value) for value in known], 5)}"
-            for name, known in zip(self.names[:_DESCRIBED], self.values, strict=False)
+            f"column {name!r}: {column.describe()}"
+            for name, column in zip(self.names[:_DESCRIBED], self.columns, strict=False)
         ]
         more = len(self.names) - _DESCRIBED
         return [*lines, f"and {more:,} more columns"] if more > 0 else lines
@@ -115,17 +124,18 @@ class Columns(Codec):
         """A missing value is called so."""
         cells: Symbols = [
             [
-                ("missing" if known[token] is None else str(known[token])) if 0 <= token < len(known) else None
-                for known, token in zip(self.values, row, strict=True)
+                (column.labels[token] or "missing") if 0 <= token < len(column) else None
+                for column, token in zip(self.columns, row, strict=True)
             ]
             for row in tokens.tolist()
         ]
         return Rows(cells, self.names)
 
     def config(self) -> dict[str, Any]:
-        return {"names": self.names, "values": self.values}
+        values = [c.known if isinstance(c, Category) else c.to_config() for c in self.columns]
+        return {"names": self.names, "values": values} | ({"left_out": self.left_out} if self.left_out else {})
 
-    def _rows(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
+    def _legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
         if tokens.shape[1] != len(self.names):
             raise ValueError(f"tokens must have {len(self.names)} positions, one per column, got {tokens.shape[1]}")
         legal = self.legal(tokens)
@@ -136,7 +146,7 @@ class Columns(Codec):
                 f"tokens of column {self.names[column]!r} must lie in [0, {self.state_counts[column]}), "
                 f"got {legal[row, column]} at row {row}"
             )
-        return [[known[token] for known, token in zip(self.values, row, strict=True)] for row in legal.tolist()]
+        return legal
 
     def _split(self, field: str) -> tuple[int, str]:
         """The column that a field of a template names, and what follows the equals sign."""
@@ -148,12 +158,23 @@ class Columns(Codec):
                     return index, found[1]
         raise ValueError(f"the template must name columns {shortened(self.names)} as column=value, got {field!r}")
 
-    def _state_shown(self, column: int, shown: str) -> int:
-        known = [_shown(value) for value in self.values[column]]
-        for value in (shown, shown.strip()):
-            if value in known:
-                return known.index(value)
-        raise ValueError(f"column {self.names[column]!r} must be one of {shortened(known)}, got {shown.strip()!r}")
+    def _state_shown(self, column: int, text: str) -> int:
+        known = self.columns[column]
+        for value in (text, text.strip()):
+            if isinstance(known, Category) and value in known.labels:
+                return known.labels.index(value)
+            [state] = known.states([value]).tolist()
+            if state >= 0:
+                return state
+        what = known.describe() if not isinstance(known, Category) else f"one of {shortened(known.labels)}"
+        raise ValueError(f"column {self.names[column]!r} must be {what}, got {text.strip()!r}")
+
+
+def _column(name: str, known: Column | list[Value]) -> Column:
+    try:
+        return known if isinstance(known, Column) else Category(known)
+    except ValueError as error:
+        raise ValueError(f"values of column {name!r} must be{str(error).removeprefix('values must be')}") from error
 
 
 def import_pyarrow() -> tuple[Any, Any]:
@@ -162,10 +183,6 @@ def import_pyarrow() -> tuple[Any, Any]:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise ValueError("Parquet needs the extra `table`: pip install 'discrete-markov-bridge[table]'") from error
-
-
-def _shown(value: Value) -> str:
-    return "" if value is None else str(value)
 
 
 def _quoted(field: str) -> str:

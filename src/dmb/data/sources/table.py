@@ -2,9 +2,8 @@
 
 import csv
 import io
-import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -15,14 +14,12 @@ import torch
 from dmb.data.base import DataSet
 from dmb.data.codecs import Columns
 from dmb.data.codecs.base import shortened
-from dmb.data.codecs.columns import Value, import_pyarrow
-from dmb.data.delimited import is_number, layout_of
+from dmb.data.codecs.columns import import_pyarrow
+from dmb.data.columns import Column, Value, column_of
+from dmb.data.delimited import layout_of
 from dmb.data.home import Progress, existing, reason
-from dmb.data.partition import split_rows
+from dmb.data.partition import split_rows, tenths
 
-MOST_VALUES = 10_000  # of a column; more are likely a number or a name
-
-_MANY_NUMBERS = 20  # different ones in a column: it is likely a measurement, and not a category
 _ROWS = 10_000  # read between two reports of progress
 
 
@@ -35,27 +32,36 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def table(path: str | Path, codec: Columns | None = None, progress: Progress | None = None) -> DataSet:
+def table(
+    path: str | Path,
+    codec: Columns | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: int = 64,
+    progress: Progress | None = None,
+) -> DataSet:
     """A table whose columns each have their own values, split 80 / 10 / 10 by a fixed permutation of the rows.
 
     Files of delimited values: commas, tabs, semicolons or bars, whichever gives all lines the same number of values.
-    Every value is a string, the empty one included; empty lines are skipped. If the first line is no header (see
-    `dmb.data.delimited`), columns are called `column_1`, `column_2`, …. Parquet (extra `table`): integers, floats,
-    booleans and strings keep their type, and a null is a value as well.
+    An empty value is missing; empty lines are skipped. If the first line is no header (see `dmb.data.delimited`),
+    columns are called `column_1`, `column_2`, …. Parquet (extra `table`): integers, floats, booleans, dates and strings
+    keep their type, and a null is missing. What kind of column each is, `dmb.data.columns.column_of` finds out.
 
     Args:
         path: of the file.
         codec: one that exists already, such as a trained model's; columns and values must be its own.
+        kinds: of columns by name, where the rules are wrong: `category`, `number`, `date` or `drop`.
+        bins: maximum number of states of a column of numbers or dates.
         progress: called with the bytes read so far and in all.
     """
     path = existing(Path(path))
     try:
         known = [] if codec is None else codec.names
         content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, known, progress)
-        _check(content)
-        codec = _codec(content) if codec is None else codec
-        tokens = _tokens(content, codec)
-        train, validation, test = split_rows(tokens, codec.num_states)
+        if len(content.codes) == 0:
+            raise ValueError("at least 3 rows are needed, got none")
+        codec, notes = codec_for(content, kinds or {}, bins) if codec is None else (codec, [])
+        tokens = tokens_of(content, codec)
+        train, validation, test = split_rows(tokens.astype(np.min_scalar_type(codec.num_states - 1)), codec.num_states)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return DataSet(
@@ -66,13 +72,13 @@ def table(path: str | Path, codec: Columns | None = None, progress: Progress | N
         validation=validation,
         test=test,
         state_counts=torch.tensor(codec.state_counts),
-        notes=(*content.notes, *_notes(content)),
+        notes=(*content.notes, *notes, *_missing(content, codec)),
     )
 
 
 def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table:
     """A first line that is `header` is one, whatever it looks like."""
-    layout, total, codes = layout_of(path), path.stat().st_size, array("H")
+    layout, total, codes = layout_of(path), path.stat().st_size, array("I")
     with path.open("rb") as raw, io.TextIOWrapper(raw, layout.encoding, newline="") as file:
         reader = csv.reader(file, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)
         try:
@@ -93,8 +99,6 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
                     )
                 for values, value in zip(known, row, strict=True):
                     codes.append(values.setdefault(value, len(values)))
-                if max(map(len, known)) > MOST_VALUES:
-                    break  # the answer is an error whatever follows
                 if progress is not None and reader.line_num % _ROWS == 0:
                     progress(raw.tell(), total)
         except csv.Error as error:
@@ -105,7 +109,7 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
     notes = list(layout.notes(path.suffix.lower()))
     if empty:
         notes.append(f"{empty:,} empty {'line' if empty == 1 else 'lines'} skipped")
-    return Table(names, np.frombuffer(codes, dtype=np.uint16).reshape(-1, len(names)), [list(v) for v in known], notes)
+    return Table(names, np.frombuffer(codes, dtype=np.uint32).reshape(-1, len(names)), [list(v) for v in known], notes)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -123,9 +127,12 @@ def _read_parquet(path: Path) -> Table:
         column = content.column(index)
         if kinds.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        legal = (kinds.is_boolean, kinds.is_integer, kinds.is_floating, kinds.is_string, kinds.is_large_string)
+        legal = (
+            kinds.is_boolean, kinds.is_integer, kinds.is_floating, kinds.is_string, kinds.is_large_string,
+            kinds.is_date, kinds.is_timestamp,
+        )  # fmt: skip
         if not any(test(column.type) for test in (*legal, kinds.is_null)):
-            raise ValueError(f"column {name!r} must hold numbers, booleans or strings, got {column.type}")
+            raise ValueError(f"column {name!r} must hold numbers, booleans, dates or strings, got {column.type}")
         encoded = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
         encoded = encoded.combine_chunks().dictionary_encode(null_encoding="encode")
         codes[:, index] = encoded.indices.to_numpy(zero_copy_only=False)
@@ -133,18 +140,13 @@ def _read_parquet(path: Path) -> Table:
     return Table(names, codes, distinct, [])
 
 
-def _notes(content: Table) -> Iterator[str]:
-    numeric, missing = {}, {}
-    for column, (name, values) in enumerate(zip(content.names, content.distinct, strict=True)):
-        given = [value for value in values if value not in (None, "")]
-        if len(given) > _MANY_NUMBERS and all(is_number(value) for value in given):
-            numeric[name] = len(given)
-        if len(given) < len(values):
-            codes = [code for code, value in enumerate(values) if value in (None, "")]
-            missing[name] = int(np.isin(content.codes[:, column], codes).sum())
-    if numeric:
-        most = max(numeric.values())
-        yield f"numbers in {shortened([*numeric])} are read as categories without an order, up to {most:,} in a column"
+def _missing(content: Table, codec: Columns) -> Iterator[str]:
+    missing = {}
+    for name, column in zip(codec.names, codec.columns, strict=True):
+        index = content.names.index(name)
+        if column.missing is not None:
+            gone = np.flatnonzero(column.states(content.distinct[index]) == column.missing)
+            missing[name] = int(np.isin(content.codes[:, index], gone).sum())
     if missing:
         listed = ", ".join(f"{count:,} in {name!r}" for name, count in [*missing.items()][:8])
         more = f" and more in {len(missing) - 8:,} other columns" if len(missing) > 8 else ""
@@ -161,37 +163,49 @@ def _check_names(names: list[str]) -> None:
         raise ValueError(f"column names must be distinct, got {twice!r} twice")
 
 
-def _check(content: Table) -> None:
-    if len(content.codes) == 0:
-        raise ValueError("at least 3 rows are needed, got none")
-    for name, values in zip(content.names, content.distinct, strict=True):
-        if len(values) > MOST_VALUES:
-            raise ValueError(
-                f"column {name!r} has more than {MOST_VALUES:,} values, too many for categories: remove or round it"
-            )
-        if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-            raise ValueError(f"column {name!r} must hold finite numbers, got nan or inf: make it null or a string")
+def codec_for(content: Table, kinds: Mapping[str, str], bins: int) -> tuple[Columns, list[str]]:
+    """The columns of a table, and notes on them; bins are made of the training split alone."""
+    unknown = [name for name in kinds if name not in content.names]
+    if unknown:
+        raise ValueError(f"no column is called {unknown[0]!r}: there are {shortened(content.names)}")
+    training = content.codes[tenths(len(content.codes))[0]]
+    columns: dict[str, Column] = {}
+    notes, left_out = [], []
+    for index, (name, values) in enumerate(zip(content.names, content.distinct, strict=True)):
+        counts, seen = (np.bincount(part[:, index], minlength=len(values)) for part in (content.codes, training))
+        column, note = column_of(name, values, counts, kinds.get(name), bins=bins, in_training=seen)
+        notes.extend([note] if note else [])
+        if column is None:
+            left_out.append(name)
+        else:
+            columns[name] = column
+    if not columns:
+        raise ValueError(f"no column is left: {'; '.join(notes)}")
+    return Columns([*columns], [*columns.values()], left_out), notes
 
 
-def _codec(content: Table) -> Columns:
-    def order(value: Value) -> tuple[bool, Value]:
-        return value is not None, 0 if value is None else value  # null first
+def tokens_of(content: Table, codec: Columns, blanks: bool = False) -> np.ndarray:
+    """The tokens of a table.
 
-    return Columns(content.names, [sorted(values, key=order) for values in content.distinct])
-
-
-def _tokens(content: Table, codec: Columns) -> np.ndarray:
-    if content.names != codec.names:
+    Args:
+        content: the table.
+        codec: columns and values must be its own.
+        blanks: columns may be left out, which makes them blank, -1; and numbers never seen count as the nearest seen.
+    """
+    names = [name for name in content.names if name not in codec.left_out]
+    if set(names) - set(codec.names) or not (blanks or set(names) == set(codec.names)):
         raise ValueError(f"columns must be {shortened(codec.names)}, got {shortened(content.names)}")
-    tokens = np.empty(content.codes.shape, dtype=np.min_scalar_type(codec.num_states - 1))
-    for column, values in enumerate(content.distinct):
-        states = [codec.state(column, value) for value in values]
-        if None in states:
-            unknown = states.index(None)
-            row = int((content.codes[:, column] == unknown).argmax())
-            legal = shortened([str(value) for value in codec.values[column]])
-            raise ValueError(
-                f"column {codec.names[column]!r} must be one of {legal}, got {values[unknown]!r} in row {row + 1}"
-            )
-        tokens[:, column] = np.array(states)[content.codes[:, column]]
+    tokens = np.full((len(content.codes), len(codec.names)), -1)
+    for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
+        if name not in names:
+            continue
+        index = content.names.index(name)
+        values, codes = content.distinct[index], content.codes[:, index]
+        states = column.states(values, nearest=blanks)
+        if (states < 0).any():
+            unknown = int((states < 0).argmax())
+            row = int((codes == unknown).argmax())
+            legal = f"one of {shortened(column.labels)}" if column.kind == "category" else column.describe()
+            raise ValueError(f"column {name!r} must be {legal}, got {values[unknown]!r} in row {row + 1}")
+        tokens[:, position] = states[codes]
     return tokens

@@ -1,0 +1,49 @@
+"""Columns of categories."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dmb.data.columns.base import Column, Value, shown
+
+
+class Category(Column):
+    """One state a value.
+
+    Args:
+        values: state `k` stands for the `k`-th.
+
+    >>> Category(["blue", "green", "red"]).states(["red", "pink"])
+    array([ 2, -1])
+    """
+
+    kind = "category"
+
+    def __init__(self, values: Sequence[Value]):
+        if not values or len(set(values)) < len(values):
+            raise ValueError(f"values must be distinct and not empty, got {list(values[:8])}")
+        self.known = list(values)
+        self.labels = [shown(value) for value in values]
+        self._states = {value: state for state, value in enumerate(values)}
+
+    def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
+        return np.array([self._states.get(value, -1) for value in values], dtype=np.int64)
+
+    def values(self, states: np.ndarray, rng: np.random.Generator) -> list[Value]:
+        return [self.known[state] for state in states.tolist()]
+
+    def means(self) -> list[Value]:
+        return list(self.known)
+
+    @property
+    def missing(self) -> int | None:
+        return next((state for state, value in enumerate(self.known) if value is None or value == ""), None)
+
+    def describe(self) -> str:
+        first = ", ".join(repr(label) for label in self.labels[:5])
+        more = f" and {len(self) - 5:,} more" if len(self) > 5 else ""
+        return f"{len(self):,} values: {first}{more}" if len(self) > 1 else f"always {first}"
+
+    def config(self) -> dict[str, Any]:
+        return {"values": self.known}

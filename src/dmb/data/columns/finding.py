@@ -1,0 +1,143 @@
+"""Which kind of column a list of values is, by rules that can be explained."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dmb.data.columns.base import Column, Value
+from dmb.data.columns.category import Category
+from dmb.data.columns.date import Date, as_moment
+from dmb.data.columns.number import MISSING, Number, as_number
+
+KINDS = ("category", "number", "date", "drop")
+"""What a user can say a column is."""
+MOST_VALUES = 10_000  # of a category
+
+_MANY = 20  # more different numbers or dates than this are measured, not chosen from a list
+_UNIQUE = 0.5  # share of rows with a value of their own from which on text is a name or prose
+
+
+class Found(NamedTuple):
+    """A column, or None if it is left out, and why."""
+
+    column: Column | None
+    note: str = ""
+
+
+def column_of(
+    name: str,
+    values: Sequence[Value],
+    counts: Sequence[int] | np.ndarray,
+    kind: str | None = None,
+    *,
+    bins: int = 64,
+    in_training: np.ndarray | None = None,
+) -> Found:
+    """The column that holds these distinct `values` so many times each.
+
+    Numbers and dates with more than 20 different values are binned; with fewer they are categories in their order, as
+    is all else. Left out are text of which more than half the rows have a value of their own (a name, or prose), and
+    whole numbers that count the rows.
+
+    Args:
+        name: of the column.
+        values: distinct ones.
+        counts: how many rows have each.
+        kind: the kind it must be, one of `KINDS`; default: what the rules say.
+        bins: maximum number of states of a number or date.
+        in_training: how many rows of the training split have each value, for the bins; default: `counts`.
+
+    >>> column_of("size", ["1.5", "2.5", ""], [10, 20, 1]).column.labels
+    ['', '1.5', '2.5']
+    >>> column_of("id", list(range(100)), [1] * 100)
+    Found(column=None, note="'id' counts the rows: left out")
+    """
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"the kind of column {name!r} must be one of {', '.join(KINDS)}, got {kind!r}")
+    counts = np.asarray(counts)
+    content = _Content(name, values, counts if in_training is None else in_training)
+    if kind is None:
+        kind = content.kind()
+        useless = _useless(content, kind, counts)
+        if useless:
+            return Found(None, f"{name!r} {useless}: left out")
+    if kind == "drop":
+        return Found(None)
+    if kind == "number":
+        return Found(content.number(bins))
+    if kind == "date":
+        return Found(content.date(bins))
+    column = content.category()
+    return Found(column, f"{name!r} is always {values[0]!r}" if len(column) == 1 else "")
+
+
+class _Content:
+    """Distinct values and how many rows of the training split have each; what they could be."""
+
+    def __init__(self, name: str, values: Sequence[Value], counts: np.ndarray):
+        self.name, self.values, self.counts = name, values, counts
+        self.empty = np.array([value is None or value != value or not str(value).strip() for value in values])
+        self.absent = self.empty | np.array([str(value).strip() in MISSING for value in values])
+        self.numbers = np.array([np.nan if isinstance(value, bool) else as_number(value) for value in values])
+        given = self.numbers[~self.absent]
+        self.numeric = bool(len(given) and np.isfinite(given).all() and not _coded(values))
+        self.dated = not self.empty.all() and all(as_moment(value) is not None for value in self._but(self.empty))
+
+    def kind(self) -> str:
+        many = (~self.absent).sum() > _MANY
+        return "number" if self.numeric and many else "date" if self.dated and many else "category"
+
+    def number(self, bins: int) -> Number:
+        if not self.numeric:
+            odd = next((value for value in self._but(self.absent) if not np.isfinite(as_number(value))), self.values[0])
+            raise ValueError(f"column {self.name!r} must hold finite numbers, got {odd!r}: it may be a category")
+        distinct, place = np.unique(self.numbers[~self.absent], return_inverse=True)  # 1.5 and 1.50 are one
+        counts = np.bincount(place, weights=self.counts[~self.absent])
+        integer = all(
+            isinstance(value, int) or str(value).strip().lstrip("+-").isdigit() for value in self._but(self.absent)
+        )
+        return Number.of(distinct, counts, bins=bins, integer=integer, missing=bool(self.absent.any()))
+
+    def date(self, bins: int) -> Date:
+        if not self.dated:
+            odd = next((value for value in self._but(self.empty) if as_moment(value) is None), self.values[0])
+            raise ValueError(f"column {self.name!r} must hold dates such as 2024-02-29, got {odd!r}")
+        counts = self.counts[~self.empty]
+        return Date.of(self._but(self.empty), counts, bins=bins, missing=bool(self.empty.any()))
+
+    def category(self) -> Category:
+        if len(self.values) > MOST_VALUES:
+            raise ValueError(
+                f"column {self.name!r} has {len(self.values):,} values, too many for categories: remove or round it"
+            )
+        if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
+            raise ValueError(f"column {self.name!r} must hold finite numbers, got nan or inf: make it null or a string")
+        return Category(sorted(self.values, key=lambda value: _order(value, self.numeric)))
+
+    def _but(self, left_out: np.ndarray) -> list[Value]:
+        return [value for value, out in zip(self.values, left_out, strict=True) if not out]
+
+
+def _useless(content: _Content, kind: str, counts: np.ndarray) -> str:
+    """Why a column can teach nothing, if so."""
+    values, rows = content.values, int(counts.sum())
+    if kind == "number" and len(values) == rows and (np.diff(np.sort(content.numbers)) == 1).all():
+        return "counts the rows"
+    if kind == "category" and len(values) > max(5 * _MANY, _UNIQUE * rows):
+        texts = [value for value in values if isinstance(value, str)]
+        what = "prose" if sum(value.count(" ") for value in texts) > 3 * len(texts) else "a name"
+        return f"is {what}, with {len(values):,} values in {rows:,} rows"
+    return ""
+
+
+def _coded(values: Sequence[Value]) -> bool:
+    """Whether digits are a code such as 00501, not a number."""
+    texts = [value.strip() for value in values if isinstance(value, str)]
+    return any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in texts)
+
+
+def _order(value: Value, numeric: bool) -> tuple[bool, float, str]:
+    """Missing values first, numbers by size, all else by the alphabet."""
+    return value is not None, as_number(value) if numeric and value not in (None, "") else -math.inf, str(value)

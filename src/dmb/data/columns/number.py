@@ -1,0 +1,239 @@
+"""Columns of numbers: bins that hold about equally many values, and a histogram inside each."""
+
+from collections.abc import Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+
+from dmb.data.columns.base import Column, Value
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""What stands for a missing number in files."""
+
+_FINE = 8  # cells of the histogram inside a bin
+_FEWEST = 20  # values in a bin
+_DECIMALS = 6  # more than that: the numbers are taken to be real
+
+
+class Number(Column):
+    r"""A state is a bin of values, one value that many rows share, or a missing value.
+
+    The values inside a bin are a histogram of the training data, `p(v | bin) = w_j / (W \Delta_j)` in cell `j` of
+    weight `w_j` and width `\Delta_j`, with `W` the weight of the bin. Drawing one is a look at the piecewise linear
+    inverse of the distribution function. Beyond the first and the last cell there is an exponential tail of mass
+    `1 / (N + 1)`, as Laplace's rule has it, so that a new value has a density; samples are never drawn from there.
+
+    Args:
+        edges: of the cells, increasing.
+        weights: number of training values in each cell.
+        firsts: the first cell of each bin.
+        atoms: values that are states of their own, increasing.
+        step: all values are multiples of it; 0 for real numbers.
+        integer: values are whole numbers.
+        missing: there are missing values; state 0 stands for them.
+
+    >>> number = Number.of(np.arange(1000), np.ones(1000), bins=4)
+    >>> len(number), number.labels[0], number.states([3, 400, 5000, 1.5])
+    (4, '0 to 249', array([ 0,  1,  3, -1]))
+    """
+
+    kind = "number"
+
+    def __init__(
+        self,
+        edges: Sequence[float] | np.ndarray,
+        weights: Sequence[float] | np.ndarray,
+        firsts: Sequence[int] | np.ndarray,
+        atoms: Sequence[float] | np.ndarray,
+        step: float = 0.0,
+        integer: bool = False,
+        missing: bool = False,
+    ):
+        self.edges, self.weights = np.asarray(edges, dtype=float), np.asarray(weights, dtype=float)
+        self.firsts, self.atoms = np.asarray(firsts, dtype=np.int64), np.asarray(atoms, dtype=float)
+        if len(self.edges) != len(self.weights) + bool(len(self.weights)) or (np.diff(self.edges) <= 0).any():
+            raise ValueError("edges must increase and be one more than the weights")
+        if not len(self.atoms) and not len(self.weights):
+            raise ValueError("a column of numbers must have at least one, got none")
+        self.step, self.integer, self._has_missing = step, integer, missing
+        self._cumulative = np.concatenate([[0.0], self.weights.cumsum()])
+        self._lasts = np.append(self.firsts[1:], len(self.weights))[: len(self.firsts)]
+        # atoms and bins in the order of their values
+        starts = self.edges[self.firsts] if len(self.firsts) else np.empty(0)
+        order = np.argsort(np.concatenate([self.atoms, starts]), kind="stable")
+        self._of_rank = order  # below len(atoms): an atom; above: a bin
+        self._rank = np.argsort(order) + missing
+        self.labels = [""] * missing + [self._label(which) for which in order.tolist()]
+
+    @classmethod
+    def of(
+        cls, values: np.ndarray, counts: np.ndarray, *, bins: int = 64, integer: bool = False, missing: bool = False
+    ) -> "Number":
+        """The column of these distinct `values`, increasing, with how often the training data have each."""
+        if bins < 2:
+            raise ValueError(f"bins must be at least 2, got {bins}")
+        values, counts = np.asarray(values, dtype=float), np.asarray(counts, dtype=float)
+        if len(values) <= bins:
+            heavy = np.ones(len(values), dtype=bool)
+        else:
+            values, counts = values[counts > 0], counts[counts > 0]
+            heavy = counts > counts.sum() / bins
+        step = step_of(values)
+        if (~heavy).sum() == 1:
+            heavy[:] = True
+        rest, own = values[~heavy], counts[~heavy]
+        edges, weights, firsts = np.empty(0), np.empty(0), np.empty(0, dtype=np.int64)
+        if len(rest):
+            count = int(max(1, min(bins - heavy.sum(), own.sum() // _FEWEST)))
+            cells = _cuts(own, count * _FINE)
+            between = rest[cells] - step / 2 if step else (rest[cells] + rest[cells - 1]) / 2
+            edges = np.concatenate([[rest[0] - step / 2], between, [rest[-1] + step / 2]])
+            weights = np.add.reduceat(own, np.concatenate([[0], cells]))
+            firsts = np.concatenate([[0], _cuts(weights, count)])
+        return cls(edges, weights, firsts, values[heavy], step, integer, missing)
+
+    def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
+        numbers = np.array([as_number(value) for value in values], dtype=float)
+        states = np.full(len(numbers), -1)
+        inside = np.isfinite(numbers)
+        if len(self.weights):
+            fits = inside if nearest else inside & self._on_grid(numbers)
+            _, bins = self._place(numbers)
+            states[fits] = self._rank[len(self.atoms) + bins[fits]]
+        if len(self.atoms):
+            close, equal = self._closest(numbers)
+            match = inside if nearest and not len(self.weights) else equal
+            states[match] = self._rank[close[match]]
+        if self._has_missing:
+            states[[value is None or value != value or str(value).strip() in MISSING for value in values]] = 0
+        return states
+
+    def values(self, states: np.ndarray, rng: np.random.Generator) -> list[Value]:
+        states = np.asarray(states)
+        which = self._of_rank[np.maximum(states - self._has_missing, 0)]
+        numbers = np.empty(len(states))
+        atom = which < len(self.atoms)
+        numbers[atom] = self.atoms[which[atom]]
+        bins = which[~atom] - len(self.atoms)
+        low, high = self._cumulative[self.firsts[bins]], self._cumulative[self._lasts[bins]]
+        drawn = low + (high - low) * rng.random(len(bins))
+        numbers[~atom] = self._rounded(np.interp(drawn, self._cumulative, self.edges)) if len(bins) else []
+        gone = states < self._has_missing
+        return [None if none else self._typed(v) for none, v in zip(gone.tolist(), numbers.tolist(), strict=True)]
+
+    def means(self) -> list[Value]:
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        found: list[Value] = [None] * self._has_missing
+        for which in self._of_rank.tolist():
+            if which < len(self.atoms):
+                found.append(self._typed(self.atoms[which]))
+            else:
+                cells = slice(self.firsts[which - len(self.atoms)], self._lasts[which - len(self.atoms)])
+                found.append(float(np.average(middles[cells], weights=self.weights[cells])))
+        return found
+
+    def log_density(self, values: Sequence[Value]) -> np.ndarray:
+        numbers = np.array([as_number(value) for value in values], dtype=float)
+        found = np.zeros(len(numbers))
+        if not len(self.weights):
+            return found
+        binned = np.isfinite(numbers) & ~(self._closest(numbers)[1] if len(self.atoms) else False)
+        number = numbers[binned]
+        cell, bins = self._place(number)
+        mass = self._cumulative[self._lasts] - self._cumulative[self.firsts]
+        density = np.log(self.weights[cell] / mass[bins] / np.diff(self.edges)[cell])
+        tail, scale = 1 / (self._cumulative[-1] + 1), self.edges[-1] - self.edges[0]
+        density += np.log1p(-tail * ((bins == 0).astype(float) + (bins == len(self.firsts) - 1)))
+        for beyond in (self.edges[0] - number, number - self.edges[-1]):
+            density = np.where(beyond > 0, log(tail / scale) - beyond / scale, density)
+        found[binned] = density + (log(self.step) if self.integer else 0.0)
+        return found
+
+    def describe(self) -> str:
+        if not len(self.weights):
+            return f"{len(self.atoms):,} numbers from {self._label(0)} to {self._label(len(self.atoms) - 1)}"
+        what = "whole numbers" if self.integer else "numbers"
+        low, high = (self._text(end) for end in (self.edges[0] + self.step / 2, self.edges[-1] - self.step / 2))
+        shared = f" and {len(self.atoms):,} values that many rows share" if len(self.atoms) else ""
+        return f"{what} from {low} to {high}, in {len(self.firsts):,} bins{shared}"
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "edges": self.edges.tolist(), "weights": self.weights.tolist(), "firsts": self.firsts.tolist(),
+            "atoms": self.atoms.tolist(), "step": self.step, "integer": self.integer, "missing": self._has_missing,
+        }  # fmt: skip
+
+    def _closest(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The atom nearest to each number, and whether it is that number."""
+        close = np.searchsorted((self.atoms[1:] + self.atoms[:-1]) / 2, numbers)
+        return close, np.isclose(self.atoms[close], numbers, rtol=1e-12, atol=1e-12)
+
+    def _place(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The cell and the bin of each number; what lies beyond belongs to the first or the last."""
+        cell = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, len(self.weights) - 1)
+        return cell, np.searchsorted(self.firsts, cell, side="right") - 1
+
+    def _on_grid(self, numbers: np.ndarray) -> np.ndarray:
+        if not self.step:
+            return np.ones(len(numbers), dtype=bool)
+        steps = (numbers - self.edges[0]) / self.step - 0.5
+        return np.isclose(steps, np.round(steps), rtol=0, atol=1e-3)
+
+    def _rounded(self, numbers: np.ndarray) -> np.ndarray:
+        """The middle of the step that each number lies in."""
+        if not self.step:
+            return numbers
+        last = round((self.edges[-1] - self.edges[0]) / self.step) - 1
+        steps = np.clip(np.floor((numbers - self.edges[0]) / self.step), 0, last)
+        return self.edges[0] + (steps + 0.5) * self.step
+
+    def _typed(self, number: float) -> Value:
+        if self.integer:
+            return round(number)
+        return round(float(number), _DECIMALS) if self.step else float(number)
+
+    def _text(self, number: float) -> str:
+        return f"{number:.{_DECIMALS}g}" if not self.integer else str(round(number))
+
+    def _label(self, which: int) -> str:
+        if which < len(self.atoms):
+            return self._text(self.atoms[which])
+        first, last = self.firsts[which - len(self.atoms)], self._lasts[which - len(self.atoms)]
+        low, high = self.edges[first] + self.step / 2, self.edges[last] - self.step / 2
+        return self._text(low) if self._text(low) == self._text(high) else f"{self._text(low)} to {self._text(high)}"
+
+
+def as_number(value: Value) -> float:
+    """The number that a cell holds, or nan.
+
+    >>> as_number("-1.5e3"), as_number("7,25"), as_number("seven")
+    (-1500.0, 7.25, nan)
+    """
+    if value is None or value == "":
+        return np.nan
+    try:
+        return float(value.replace(",", ".") if isinstance(value, str) else value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def step_of(values: np.ndarray) -> float:
+    """The power of ten, 1 or below, of which all values are multiples; 0 if there is none.
+
+    >>> step_of(np.array([1.0, 2.5, 7.25])), step_of(np.array([0.1, 2 / 3]))
+    (0.01, 0.0)
+    """
+    for decimals in range(_DECIMALS + 1):
+        if np.abs(values).max(initial=0.0) < 1e15 / 10**decimals and np.allclose(
+            values, np.round(values, decimals), rtol=1e-14, atol=1e-12
+        ):
+            return float(f"1e-{decimals}")
+    return 0.0
+
+
+def _cuts(weights: np.ndarray, parts: int) -> np.ndarray:
+    """Where to cut a list into at most `parts` of about equal weight: the first index of each but the first."""
+    total = weights.cumsum()
+    cuts = np.unique(np.searchsorted(total, total[-1] * np.arange(1, parts) / parts) + 1)
+    return cuts[cuts < len(weights)]
