@@ -26,6 +26,7 @@ from dmb.samplers import (
     draw_prior,
     estimate_marginals,
     in_order,
+    legal_states,
     share_grid,
     split_template,
     time_grid,
@@ -258,6 +259,7 @@ class Bridge(Pretrained):
         temperature: float = 1.0,
         top_p: float = 1.0,
         template: Int[Tensor, "..."] | None = None,
+        legal: Bool[Tensor, "..."] | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[State]:
         """The states on the way from noise to samples, one by one.
@@ -274,6 +276,10 @@ class Bridge(Pretrained):
             temperature: values below 1 favour likely tokens.
             top_p: draw clean tokens only from the likeliest ones that have this total probability.
             template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks.
+            legal: the tokens that may be drawn, `[n]`, `[d, n]` or `[b, d, n]`; default: all. Each clean token is drawn
+                on condition that it is legal, given the tokens that stand already. These were drawn without regard to
+                legality elsewhere: if they make legal tokens at other positions more or less likely, samples differ
+                from the model's law on condition that all tokens are legal.
             generator: source of all randomness.
 
         >>> import dmb
@@ -291,14 +297,15 @@ class Bridge(Pretrained):
         label = self._label(label, count)
         if kept is not None and len(kept) not in (1, count):
             raise ValueError(f"template must have 1 row or {count}, got {len(kept)}")
+        given = None if given is None else given.expand(count, -1)
+        legal = legal_states(self.process, count, legal, given)
         if self.ordered is None:
-            x_T = draw_prior(self.process, count, generator=generator)
+            x_T = draw_prior(self.process, count, legal=legal, generator=generator)
         else:  # a whole path begins where everything is masked
             x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and given is not None:
-            given = given.expand(count, -1)
             x_T = torch.where(given, kept.expand(count, -1), x_T)
-        denoiser = Denoiser(self, label, guidance, temperature, top_p, given)
+        denoiser = Denoiser(self, label, guidance, temperature, top_p, given, legal)
         if self.ordered is not None and name in ("ancestral", "first_hitting"):
             shares = share_grid(64 if steps is None else steps, grid)
             one_by_one = name == "first_hitting" or self.ordered.order is not None

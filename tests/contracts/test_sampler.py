@@ -27,6 +27,8 @@ every_pair = pytest.mark.parametrize(("sampler", "name"), ALL_PAIRS, ids=lambda 
 # the slowest tests are of what samplers do with several positions, and that is the same however clocks run
 STEADY_PAIRS = [pair for pair in ALL_PAIRS if pair[1] not in ("varying bridge", "tokenwise masking")]
 
+FEW_PAIRS = [pair for pair in ALL_PAIRS if pair[1] in ("bridge", "masked diffusion", "varying bridge", "uniform")]
+
 
 def counts_of(x, shape):
     index = np.ravel_multi_index(tuple(x.T.numpy()), shape)
@@ -141,6 +143,67 @@ def test_infilling_approaches_the_exact_conditional(sampler, name):
     assert errors[1] < max(errors[0], 0.02)
     assert errors[1] < (0.1 if sampler == "euler" else 0.05)
     assert total_variation(x[:, [0, 2]], mu.sum(1)) > 0.1  # it does condition
+
+
+@pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
+@pytest.mark.parametrize(("sampler", "name"), [p for p in FEW_PAIRS if p[0] in EXACT_IN_ONE_DIMENSION], ids=lambda v: v)
+def test_in_one_dimension_samples_restricted_to_legal_tokens_are_exact(sampler, name):
+    mu, legal = toys.distribution(5, seed=1), torch.tensor([True, False, True, True, False])
+    bridge = toys.model(name, mu)
+    x = bridge.sample(10_000, steps=3, sampler=sampler, legal=legal, generator=torch.Generator().manual_seed(0))
+    expected = mu * legal / (mu * legal).sum()
+    assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=5), expected) > 1e-5
+
+
+def law_of_legal_draws(mu, legal):
+    """Positions are written in either order, each by its conditional given what stands, on condition that it is legal."""
+    forwards, backwards = mu.sum(1) * legal[0], mu.sum(0) * legal[1]
+    second, first = mu * legal[1], mu * legal[0][:, None]
+    forwards = (forwards / forwards.sum())[:, None] * second / second.sum(1, keepdim=True)
+    backwards = (backwards / backwards.sum()) * first / first.sum(0, keepdim=True)
+    return (forwards + backwards) / 2
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize("by_paths", [False, True], ids=["first hitting", "whole paths"])
+def test_one_position_at_a_time_every_token_has_its_conditional_given_that_it_is_legal(by_paths):
+    mu, legal = toys.distribution(3, 3, seed=2), torch.tensor([[True, True, False], [False, True, True]])
+    bridge = toys.ordered_bridge(mu, [1.0, 1.0]) if by_paths else toys.model("masked diffusion", mu)
+    x = bridge.sample(20_000, sampler="first_hitting", legal=legal, generator=torch.Generator().manual_seed(0))
+    expected = law_of_legal_draws(mu, legal)
+    assert oracles.chi_square_p_value(counts_of(x, (3, 3)), expected.flatten()) > 1e-5
+    both = mu * legal[0][:, None] * legal[1]
+    assert (expected - both / both.sum()).abs().sum() > 0.05  # which is not the law given that both are legal
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(("sampler", "name"), FEW_PAIRS, ids=lambda v: v)
+def test_no_sampler_draws_what_is_illegal_in_its_row(sampler, name):
+    bridge = toys.model(name, toys.distribution(3, 3, seed=6))
+    legal = torch.tensor([[True, True, False], [False, True, True]]).repeat(20, 1)[:, None]  # [40, 1, 3]: by row
+    options = {"steps": 4, "sampler": sampler, "generator": torch.Generator().manual_seed(0)}
+    for shape in ({}, {"temperature": 0.7, "top_p": 0.9}):
+        x = bridge.sample(40, legal=legal, **options, **shape)
+        assert (x[0::2] < 2).all()
+        assert (x[1::2] > 0).all()
+    kept = bridge.sample(40, legal=legal, template=torch.tensor([2, -1]), **options)
+    assert (kept[:, 0] == 2).all()  # what is given is kept, legal or not
+    assert (kept[0::2, 1] < 2).all()
+
+
+def test_mistakes_in_what_is_legal_are_told():
+    bridge = toys.model("bridge with mask", toys.distribution(3, 3, seed=6))
+    for legal, message in [
+        (torch.ones(5, dtype=torch.bool), r"legal must broadcast to shape \[2, 2, 4\], got \[5\]"),
+        (
+            torch.tensor([False, False, False, True]),
+            "legal must allow a token at every blank, got none at row 0, position 0",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            bridge.sample(2, legal=legal)
+    with pytest.raises(ValueError, match="legal restricts the posterior over clean tokens, which needs head='mean'"):
+        toys.model("bridge", toys.distribution(3, seed=1), "score").sample(2, legal=torch.ones(3, dtype=torch.bool))
 
 
 @every_pair

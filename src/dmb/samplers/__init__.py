@@ -6,6 +6,7 @@ from dmb.samplers.base import Sampler as Sampler
 from dmb.samplers.base import State as State
 from dmb.samplers.base import default_sampler as default_sampler
 from dmb.samplers.base import draw_prior as draw_prior
+from dmb.samplers.base import legal_states as legal_states
 from dmb.samplers.base import share_grid as share_grid
 from dmb.samplers.base import split_template as split_template
 from dmb.samplers.base import time_grid as time_grid

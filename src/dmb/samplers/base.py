@@ -53,6 +53,7 @@ class Denoiser:
         temperature: temperature of the posterior over clean tokens.
         top_p: keep the likeliest clean tokens that have this total probability.
         given: positions that hold data and do not change.
+        legal: the clean tokens that may be drawn at each position; see `legal_states`.
     """
 
     model: "dmb.bridge.Bridge"
@@ -61,6 +62,7 @@ class Denoiser:
     temperature: float = 1.0
     top_p: float = 1.0
     given: Bool[Tensor, "b d"] | None = None
+    legal: Bool[Tensor, "b d n"] | None = None
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
@@ -69,14 +71,16 @@ class Denoiser:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.guidance != 1 and self.label is None:
             raise ValueError("guidance needs a label: give one, or leave guidance at 1")
+        if self.legal is not None and not isinstance(self.model.head, MeanHead):
+            raise ValueError("legal restricts the posterior over clean tokens, which needs head='mean'")
 
     @property
     def process(self) -> ForwardProcess:
         return self.model.process
 
     def log_posterior(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
-        """`log π(x_0 | x_t)`, guided, tempered and cut to its nucleus."""
-        return self.shaped(*self._told(self.model.log_posterior, x_t, clock))
+        """`log π(x_0 | x_t)`, restricted to legal tokens, guided, tempered and cut to its nucleus."""
+        return self.shaped(*map(self._restricted, self._told(self.model.log_posterior, x_t, clock)))
 
     def shaped(
         self, log_posterior: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None
@@ -91,7 +95,7 @@ class Denoiser:
 
     def log_score(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)`; with the mean head that of the posterior above, with the score head guided itself."""
-        if self.guidance == 1 and self.temperature == 1 and self.top_p == 1:
+        if self.guidance == 1 and self.temperature == 1 and self.top_p == 1 and self.legal is None:
             return self.model.log_score(x_t, clock, self.label, self.given)
         if isinstance(self.model.head, MeanHead):
             return self.process.log_score(self.log_posterior(x_t, clock), x_t, clock)
@@ -108,6 +112,11 @@ class Denoiser:
         if self.label is not None and self.guidance != 1:
             told.append(evaluate(x_t, clock, torch.full_like(self.label, -1), self.given))
         return told
+
+    def _restricted(self, log_posterior: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
+        if self.legal is None:
+            return log_posterior
+        return numerics.log_normalise(torch.where(self.legal, log_posterior, -torch.inf))
 
     def _guided(self, told: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None) -> Tensor:
         if without is None:
@@ -204,8 +213,60 @@ def split_template(
     return kept.to(process.device), given.to(process.device)
 
 
-def draw_prior(process: ForwardProcess, count: int, *, generator: torch.Generator | None = None) -> Int[Tensor, "b d"]:
-    """`x_T ~ p_T`, by inverse CDF, position by position; no `[b, d, n]` tensor."""
+def legal_states(
+    process: ForwardProcess,
+    count: int,
+    legal: Bool[Tensor, "..."] | None,
+    given: Bool[Tensor, "b d"] | None = None,
+) -> Bool[Tensor, "b d n"] | None:
+    """The clean tokens that may be drawn at each position of `count` rows.
+
+    Args:
+        process: the forward process.
+        count: number of rows.
+        legal: which states may be drawn: `[n]`, `[d, n]` or `[b, d, n]`, or anything that broadcasts to the last. Names
+            of the process, such as a mask, may be left out of `n`; they are never drawn. Default: all data states.
+        given: positions that are not drawn, where nothing is restricted.
+
+    >>> from dmb import UniformProcess
+    >>> legal_states(UniformProcess(num_positions=2, num_states=3), 1, torch.tensor([True, True, False]))
+    tensor([[[ True,  True, False],
+             [ True,  True, False]]])
+    """
+    if legal is None:
+        return None
+    shape = (count, process.num_positions, process.num_states)
+    wide = legal.to(process.device)
+    if process.names and wide.shape[-1:] == (process.num_states - process.names,):
+        wide = torch.nn.functional.pad(wide, (0, process.names))
+    try:
+        wide = wide.expand(shape)
+    except RuntimeError:
+        raise ValueError(f"legal must broadcast to shape {list(shape)}, got {list(legal.shape)}") from None
+    wide = (wide if given is None else wide | given[..., None]) & process.data_states
+    nothing = ~wide.any(-1)
+    if nothing.any():
+        row, position = nothing.nonzero()[0].tolist()
+        raise ValueError(f"legal must allow a token at every blank, got none at row {row}, position {position}")
+    return wide
+
+
+def draw_prior(
+    process: ForwardProcess,
+    count: int,
+    *,
+    legal: Bool[Tensor, "b d n"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "b d"]:
+    """`x_T ~ p_T`, by inverse CDF, position by position; no `[b, d, n]` tensor.
+
+    With `legal`, the noise that `p_0` restricted to legal tokens turns into: a token that survives to `t = 1` is legal.
+    """
+    if legal is not None:
+        weights = torch.where(legal, process.p_0.detach(), 0.0).double()
+        nothing = weights.sum(-1, keepdim=True) == 0  # a legal token that the marginals take for impossible
+        x_0 = numerics.categorical(torch.where(nothing, legal.double(), weights), generator=generator)
+        return process.sample(x_0, 1.0, generator=generator)
     cdf = process.p_T.detach().double().cumsum(-1).expand(process.num_positions, -1).contiguous()
     uniform = torch.rand(process.num_positions, count, generator=generator, device=cdf.device, dtype=torch.float64)
     drawn = torch.searchsorted(cdf, uniform * cdf[:, -1:], right=True)

@@ -1,6 +1,7 @@
 """From jump to jump: the network is called only when something moves."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -45,6 +46,5 @@ def first_hitting(
 
 
 def _rows_of(denoiser: Denoiser, rows: Int[Tensor, " k"]) -> Denoiser:
-    label = None if denoiser.label is None else denoiser.label[rows]
-    given = None if denoiser.given is None else denoiser.given[rows]
-    return Denoiser(denoiser.model, label, denoiser.guidance, denoiser.temperature, denoiser.top_p, given)
+    by_row = {"label": denoiser.label, "given": denoiser.given, "legal": denoiser.legal}
+    return replace(denoiser, **{name: None if value is None else value[rows] for name, value in by_row.items()})

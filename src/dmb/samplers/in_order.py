@@ -80,6 +80,8 @@ class _Reader:
     ) -> Float[Tensor, "b m n"]:
         process = self._denoiser.process
         states = process.data_states.expand(process.num_positions, -1)[ask]
+        if self._denoiser.legal is not None:
+            states = self._denoiser.legal[torch.arange(len(ask), device=ask.device)[:, None], ask]
         told = [
             torch.where(states, self._network.extend(memory, tokens, at, filled, ask).to(process.dtype), -torch.inf)
             for memory in self._memories
