@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dmb.schedules import Linear as Linear
     from dmb.schedules import LogLinear as LogLinear
     from dmb.schedules import Schedule as Schedule
+    from dmb.tables import TableModel as TableModel
     from dmb.training import TrainingReport as TrainingReport
     from dmb.training import TrainingSettings as TrainingSettings
     from dmb.training import train as train
@@ -89,6 +90,7 @@ _NAMES = {
         "LogLinear",
         "Schedule",
     ),
+    "dmb.tables": ("TableModel",),
     "dmb.training": (
         "TrainingReport",
         "TrainingSettings",

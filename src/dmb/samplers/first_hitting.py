@@ -46,5 +46,7 @@ def first_hitting(
 
 
 def _rows_of(denoiser: Denoiser, rows: Int[Tensor, " k"]) -> Denoiser:
-    by_row = {"label": denoiser.label, "given": denoiser.given, "legal": denoiser.legal}
-    return replace(denoiser, **{name: None if value is None else value[rows] for name, value in by_row.items()})
+    label, given, legal = (
+        None if value is None else value[rows] for value in (denoiser.label, denoiser.given, denoiser.legal)
+    )
+    return replace(denoiser, label=label, given=given, legal=legal)

@@ -57,16 +57,28 @@ def table(
     try:
         known = [] if codec is None else codec.names
         content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, known, progress)
-        if len(content.codes) == 0:
-            raise ValueError("at least 3 rows are needed, got none")
-        codec, notes = codec_for(content, kinds or {}, bins) if codec is None else (codec, [])
-        tokens = tokens_of(content, codec)
-        train, validation, test = split_rows(tokens.astype(np.min_scalar_type(codec.num_states - 1)), codec.num_states)
+        return as_data_set(content, path.name, str(path.absolute()), codec, kinds, bins)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def as_data_set(
+    content: Table,
+    name: str,
+    source: str = "",
+    codec: Columns | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: int = 64,
+) -> DataSet:
+    """The data set of a table that has been read; the arguments are those of `DataSet` and `table`."""
+    if len(content.codes) == 0:
+        raise ValueError("at least 3 rows are needed, got none")
+    codec, notes = _codec(content, kinds or {}, bins) if codec is None else (codec, [])
+    tokens = tokens_of(content, codec).astype(np.min_scalar_type(codec.num_states - 1))
+    train, validation, test = split_rows(tokens, codec.num_states)
     return DataSet(
-        name=path.name,
-        source=str(path.absolute()),
+        name=name,
+        source=source,
         codec=codec,
         train=train,
         validation=validation,
@@ -85,7 +97,7 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
             first = next(reader, [])
             layout = layout._replace(header=layout.header or first == header)
             names = first if layout.header else [f"column_{number + 1}" for number in range(len(first))]
-            _check_names(names)
+            check_names(names)
             known: list[dict[Value, int]] = [{} for _ in names]
             empty = 0
             for row in reader if layout.header else chain([first], reader):
@@ -120,7 +132,7 @@ def _read_parquet(path: Path) -> Table:
         names = list(content.column_names)
     except Exception as error:  # a file can be broken in any way
         raise ValueError(f"cannot be read as Parquet: {reason(error)}") from error
-    _check_names(names)
+    check_names(names)
     codes, distinct = np.empty((content.num_rows, len(names)), dtype=np.uint32), []
     kinds = pyarrow.types
     for index, name in enumerate(names):
@@ -153,7 +165,8 @@ def _missing(content: Table, codec: Columns) -> Iterator[str]:
         yield f"missing values are a value of their own: {listed}{more}"
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: list[str]) -> None:
+    """Raise a ValueError unless every column has a name of its own."""
     if not names:
         raise ValueError("the file must have a header with the names of the columns, got none")
     if "" in names:
@@ -163,7 +176,7 @@ def _check_names(names: list[str]) -> None:
         raise ValueError(f"column names must be distinct, got {twice!r} twice")
 
 
-def codec_for(content: Table, kinds: Mapping[str, str], bins: int) -> tuple[Columns, list[str]]:
+def _codec(content: Table, kinds: Mapping[str, str], bins: int) -> tuple[Columns, list[str]]:
     """The columns of a table, and notes on them; bins are made of the training split alone."""
     unknown = [name for name in kinds if name not in content.names]
     if unknown:

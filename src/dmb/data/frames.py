@@ -1,0 +1,50 @@
+"""Data frames, of pandas, Polars or any other library that narwhals knows, as tables and back."""
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from dmb.data.columns import Value
+from dmb.data.sources.table import Table, check_names
+
+
+def read(frame: Any) -> Table:
+    """The content of a data frame; nan, NaT and null are missing.
+
+    >>> import pandas
+    >>> content = read(pandas.DataFrame({"size": [1.5, None, 1.5]}))
+    >>> content.codes.ravel().tolist(), content.distinct
+    ([0, 1, 0], [[1.5, None]])
+    """
+    try:
+        frame = nw.from_native(frame, eager_only=True)
+    except TypeError as error:
+        raise TypeError(f"a data frame of pandas or Polars is needed, got a {type(frame).__name__}") from error
+    names = [str(name) for name in frame.columns]
+    check_names(names)
+    codes, distinct = np.empty((len(frame), len(names)), dtype=np.uint32), []
+    for index, name in enumerate(frame.columns):
+        known: dict[Value, int] = {}
+        codes[:, index] = [known.setdefault(_plain(value), len(known)) for value in frame[name].to_list()]
+        distinct.append(list(known))
+    return Table(names, codes, distinct, [])
+
+
+def write(columns: dict[str, list[Value]], like: Any) -> Any:
+    """A data frame with the library and the types of `like`, which may be empty; columns that it lacks come last."""
+    template = nw.from_native(like, eager_only=True)
+    found = []
+    for name, values in columns.items():
+        series = nw.new_series(name, values, backend=template.implementation)
+        if name in template.columns:
+            if template.implementation.is_pandas():
+                series = nw.from_native(nw.to_native(series).astype(like[name].dtype), series_only=True)
+            else:
+                series = series.cast(template[name].dtype)
+        found.append(series)
+    return nw.to_native(nw.concat([series.to_frame() for series in found], how="horizontal"))
+
+
+def _plain(value: Any) -> Value:
+    return None if value is None or value != value or type(value).__name__ == "NAType" else value

@@ -1,0 +1,382 @@
+"""A model of a data frame, with the manners of scikit-learn."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
+from sklearn.exceptions import NotFittedError  # type: ignore[import-untyped]
+from torch import Tensor
+
+from dmb.bridge import Bridge
+from dmb.configurable import Configurable
+from dmb.data import Columns, frames
+from dmb.data.columns import Column, Number, Value
+from dmb.data.sources.table import Table, as_data_set, tokens_of
+from dmb.files import to_json, written_whole
+from dmb.networks import MLP
+from dmb.processes import BridgeProcess
+from dmb.seeding import seeded
+from dmb.training import TrainingReport, TrainingSettings, train
+
+_AT_ONCE = 1024  # rows
+_TRIES = 100  # times as many rows as asked for, before a rule is given up
+
+
+class LogProb(NamedTuple):
+    """Lower bounds on the log-probability of rows, in nats, and their standard errors."""
+
+    value: np.ndarray
+    stderr: np.ndarray
+
+
+class TableModel(BaseEstimator):  # type: ignore[misc]
+    r"""A generative model of a data frame: draw rows, fill gaps, predict any column from any others, judge rows.
+
+    Columns are masked one by one in a random order, and a network learns to put back what the others imply. So the
+    model has a conditional distribution `p(x_i | x_S)` for every column `i` and every set of columns `S`.
+
+    Args:
+        steps: of training, at most; it ends when rows set apart have not become likelier for a while.
+        width: of the network.
+        blocks: of the network.
+        dropout: share of activations that are dropped in training.
+        batch_size: rows of a step.
+        learning_rate: the highest one; it falls to 0 at the end.
+        bins: maximum number of states of a column of numbers or dates.
+        kinds: of columns by name, where the rules of `dmb.data.columns.column_of` are wrong.
+        patience: evaluations without progress after which training ends; 0: never.
+        random_state: seed of all random numbers.
+        report: called with a report of training now and then.
+
+    Attributes:
+        bridge_: the model itself, a `dmb.Bridge`.
+        codec_: the columns, and how their values become states.
+        notes_: how the frame was read: what was guessed or left out.
+        feature_names_in_: names of the columns that the model has.
+        n_features_in_: their number.
+        acceptance_: share of the last samples that kept their rule.
+
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"size": [1, 2, 3] * 50, "colour": ["red", "blue", "blue"] * 50})
+    >>> model = TableModel(steps=150, width=16, blocks=1, batch_size=32).fit(frame)
+    >>> model.sample(3, given={"size": 1})["colour"].tolist()
+    ['red', 'red', 'red']
+    >>> model.predict_proba(pandas.DataFrame({"size": [2]}), "colour").round(1)
+    array([[1., 0.]])
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: int = 4000,
+        width: int = 256,
+        blocks: int = 3,
+        dropout: float = 0.1,
+        batch_size: int = 256,
+        learning_rate: float = 2e-3,
+        bins: int = 64,
+        kinds: Mapping[str, str] | None = None,
+        patience: int = 4,
+        random_state: int = 0,
+        report: Callable[[TrainingReport], None] | None = None,
+    ):
+        self.steps, self.width, self.blocks, self.dropout = steps, width, blocks, dropout
+        self.batch_size, self.learning_rate, self.bins, self.kinds = batch_size, learning_rate, bins, kinds
+        self.patience, self.random_state, self.report = patience, random_state, report
+
+    def fit(self, X: Any, y: None = None) -> "TableModel":
+        """Learn a data frame of pandas or Polars. A tenth of its rows decides when to stop, a tenth is not used."""
+        data = as_data_set(frames.read(X), "frame", kinds=self.kinds, bins=self.bins)
+        process = BridgeProcess.from_marginals(
+            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state)
+            network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
+        bridge = Bridge(process, network)
+        settings = TrainingSettings(
+            cycles=1, score_steps=self.steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
+            learning_rate=self.learning_rate, evaluate_every=max(1, self.steps // 20), patience=self.patience,
+            seed=self.random_state,
+        )  # fmt: skip
+        for progress in train(bridge, data, settings):
+            if self.report is not None:
+                self.report(progress)
+        assert isinstance(data.codec, Columns)
+        self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
+        self._like = nw.from_native(X, eager_only=True).head(0).to_native()
+        return self
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        return np.array(self._codec.names, dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        return len(self._codec.names)
+
+    def sample(
+        self,
+        n: int = 1,
+        given: Mapping[str, Value] | None = None,
+        *,
+        legal: Mapping[str, Sequence[Value]] | None = None,
+        rule: Callable[[Any], Any] | None = None,
+        temperature: float = 1.0,
+        random_state: int | None = None,
+    ) -> Any:
+        """Draw rows, as a frame like the one that was learned.
+
+        Args:
+            n: how many.
+            given: values of some columns, by name; `None` asks for a missing value.
+            legal: for some columns, the values that may be drawn.
+            rule: tells which rows of a frame to keep, such as `lambda rows: rows["end"] >= rows["start"]`; rows are
+                drawn until enough are kept, see `acceptance_`.
+            temperature: values below 1 favour likely values.
+            random_state: seed; default: the model's.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        codec = self._codec
+        template = self._template(given or {})
+        generator = self._generator(random_state)
+        kept, found, drawn = [], 0, 0
+        while found < n:
+            count = n if rule is None else max(n - found, 64)
+            tokens = self._draw(template.expand(count, -1), self._legal(legal or {}), temperature, generator)
+            columns = dict(zip(codec.names, codec.cells(tokens), strict=True))
+            columns |= {name: [value] * count for name, value in (given or {}).items()}
+            rows = nw.from_native(frames.write(columns, self._like), eager_only=True)
+            if rule is not None:
+                rows = rows.filter(np.asarray(rule(rows.to_native()), dtype=bool).tolist())
+            kept.append(rows)
+            found, drawn = found + len(rows), drawn + count
+            if found < n and drawn >= _TRIES * n:
+                raise ValueError(f"rule must keep one row in {_TRIES}, kept {found:,} of {drawn:,}")
+        self.acceptance_ = found / drawn
+        return nw.concat(kept).head(n).to_native()
+
+    def impute(self, X: Any, *, draw: bool = False, random_state: int | None = None) -> Any:
+        """The frame with its missing values filled in; columns that it lacks are added.
+
+        Args:
+            X: the frame.
+            draw: draw values from their joint distribution, as multiple imputation needs. If False, each gap is filled
+                on its own from what is known: with the mean of a number, the likeliest of other values.
+            random_state: seed of draws; default: the model's.
+        """
+        content, tokens = self._blanked(X)
+        blank = tokens < 0
+        if draw:
+            filled = self._draw(tokens, self._present(), 1.0, self._generator(random_state))
+            values = self._codec.cells(filled)
+        else:
+            values = self._expected(tokens)
+        columns = {}
+        for position, name in enumerate(self._codec.names):
+            old = _cells(content, name)
+            gaps = blank[:, position].tolist()
+            columns[name] = [new if gap else was for gap, new, was in zip(gaps, values[position], old, strict=True)]
+        others = {name: _cells(content, name) for name in content.names if name not in columns}
+        return frames.write(columns | others, X)
+
+    def predict_proba(self, X: Any, column: str) -> Float[np.ndarray, "rows values"]:
+        """`p(column | all else that X knows)`, for every row; what `classes` names, in that order.
+
+        The column itself is not looked at, if X has it. Gaps of X are left open, not filled in.
+        """
+        position = self._position(column)
+        _, tokens = self._blanked(X)
+        tokens[:, position] = -1
+        log_p = torch.cat([log_p[:, position] for log_p in self._posteriors(tokens)])
+        return log_p[:, self._present()[position]].softmax(-1).double().numpy()
+
+    def classes(self, column: str) -> list[Value]:
+        """The values of a column that `predict_proba` speaks of; for a number, the means of its bins."""
+        position = self._position(column)
+        known = self._codec.columns[position]
+        return [value for state, value in enumerate(known.means()) if state != known.missing]
+
+    def log_prob(self, X: Any, *, draws: int = 16, random_state: int | None = None) -> LogProb:
+        """A lower bound on the log-probability of each row, in nats, with its standard error over `draws`.
+
+        For columns of real numbers it is a density.
+        """
+        if draws < 2:
+            raise ValueError(f"draws must be at least 2, got {draws}")
+        content = frames.read(X)
+        tokens = torch.from_numpy(tokens_of(content, self._codec))
+        generator = self._generator(random_state)
+        bounds = [self.bridge_.bound(tokens, generator=generator) for _ in range(draws)]
+        values = -np.stack([(bound.score + bound.prior).double().numpy() for bound in bounds])
+        density = np.zeros(len(tokens))
+        for name, column in zip(self._codec.names, self._codec.columns, strict=True):
+            index = content.names.index(name)
+            density += column.log_density(content.distinct[index])[content.codes[:, index]]
+        return LogProb(values.mean(0) + density, values.std(0, ddof=1) / draws**0.5)
+
+    def score(self, X: Any, y: None = None) -> float:
+        """The mean of `log_prob` over rows."""
+        return float(self.log_prob(X).value.mean())
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to a folder."""
+        codec = self._codec
+        self.bridge_.save_pretrained(folder)
+        kept = nw.from_native(self._like, eager_only=True)
+        about = {
+            "settings": {name: value for name, value in self.get_params().items() if name != "report"},
+            "codec": codec.to_config(),
+            "notes": self.notes_,
+            "library": str(kept.implementation.value),
+            "types": {name: str(dtype) for name, dtype in kept.schema.items()},
+        }
+        with written_whole(Path(folder) / "table.json") as part:
+            part.write_text(to_json(about, indent=1))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TableModel":
+        """The model that `save` wrote; frames have the library and, but for the names of categories, its types."""
+        about = json.loads((Path(folder) / "table.json").read_text())
+        model = cls(**about["settings"])
+        model.bridge_ = Bridge.from_pretrained(folder)
+        model.codec_, model.notes_ = Configurable.from_config(about["codec"]), about["notes"]
+        model._like = _empty(about["library"], about["types"])
+        return model
+
+    # -- tokens -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _codec(self) -> Columns:
+        if not hasattr(self, "codec_"):
+            raise NotFittedError("this TableModel has not learned a table yet: call fit first")
+        return self.codec_
+
+    def _generator(self, random_state: int | None) -> torch.Generator:
+        return seeded(self.random_state if random_state is None else random_state, "rows", device=self.bridge_.device)
+
+    def _position(self, column: str) -> int:
+        if column not in self._codec.names:
+            raise ValueError(f"column must be one of {', '.join(self._codec.names)}, got {column!r}")
+        return self._codec.names.index(column)
+
+    def _template(self, given: Mapping[str, Value]) -> Int[Tensor, "1 d"]:
+        template = torch.full((1, self.n_features_in_), -1)
+        for name, value in given.items():
+            template[0, self._position(name)] = self._state(name, value)
+        return template
+
+    def _state(self, name: str, value: Value) -> int:
+        column = self._codec.columns[self._position(name)]
+        [state] = column.states([value], nearest=True).tolist()
+        if state < 0:
+            raise ValueError(f"column {name!r} has {column.describe()}, got {value!r}")
+        return state
+
+    def _legal(self, values: Mapping[str, Sequence[Value]]) -> Bool[Tensor, "d n"] | None:
+        if not values:
+            return None
+        legal = torch.ones(self.n_features_in_, self.bridge_.num_states, dtype=torch.bool)
+        for name, allowed in values.items():
+            legal[self._position(name)] = False
+            legal[self._position(name), [self._state(name, value) for value in allowed]] = True
+        return legal
+
+    def _present(self) -> Bool[Tensor, "d n"]:
+        """The states of each column that are values, and not missing."""
+        present = torch.zeros(self.n_features_in_, self.bridge_.num_states, dtype=torch.bool)
+        for position, column in enumerate(self._codec.columns):
+            present[position, : len(column)] = True
+            if column.missing is not None and len(column) > 1:
+                present[position, column.missing] = False
+        return present
+
+    def _blanked(self, X: Any) -> tuple[Table, Int[Tensor, "b d"]]:
+        """A frame with gaps, and its tokens: -1 where a value is missing."""
+        codec = self._codec
+        content = frames.read(X)
+        tokens = torch.full((len(content.codes), len(codec.names)), -1)
+        for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
+            if name not in content.names:
+                continue
+            index = content.names.index(name)
+            values = content.distinct[index]
+            states = column.states(values, nearest=True)
+            gone = np.array([value is None or value == "" for value in values], dtype=bool)
+            if column.missing is not None:
+                gone |= states == column.missing
+            unknown = (states < 0) & ~gone
+            if unknown.any():
+                raise ValueError(f"column {name!r} has {column.describe()}, got {values[int(unknown.argmax())]!r}")
+            tokens[:, position] = torch.from_numpy(np.where(gone, -1, states)[content.codes[:, index].astype(np.int64)])
+        return content, tokens
+
+    # -- the bridge ---------------------------------------------------------------------------------------------------
+
+    def _draw(
+        self,
+        template: Int[Tensor, "b d"],
+        legal: Bool[Tensor, "d n"] | None,
+        temperature: float,
+        generator: torch.Generator,
+    ) -> Int[Tensor, "b d"]:
+        """Fill the blanks, one column at a time: exact, in as many calls as there are columns."""
+        parts = [
+            self.bridge_.sample(
+                template=part, sampler="first_hitting", legal=legal, temperature=temperature, generator=generator
+            )
+            for part in template.split(_AT_ONCE)
+        ]
+        return torch.cat(parts).cpu() if parts else template
+
+    def _posteriors(self, tokens: Int[Tensor, "b d"]) -> Iterator[Float[Tensor, "b d n"]]:
+        """`log p(x_i | x_S)` for all columns `i`, with `S` those that are not blank; a part of the rows at a time."""
+        bridge = self.bridge_.eval()
+        for part in tokens.split(_AT_ONCE):
+            blank = part < 0
+            x_t = torch.where(blank, bridge.num_states - 1, part).to(bridge.device)
+            t = (blank.double().mean(-1)).clamp(0.5 / part.shape[1], 1.0).to(bridge.device)
+            with torch.no_grad():
+                log_p = bridge.log_posterior(x_t, t).cpu()
+            yield log_p
+
+    def _expected(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
+        """For each column and row the mean of a number, or the likeliest value of another kind."""
+        present = self._present()
+        found: list[list[Value]] = [[] for _ in self._codec.names]
+        for log_p in self._posteriors(tokens):
+            p = torch.where(present, log_p, -torch.inf).softmax(-1).double().numpy()
+            for position, column in enumerate(self._codec.columns):
+                found[position] += _expected(column, p[:, position, : len(column)])
+        return found
+
+
+def _expected(column: Column, p: Float[np.ndarray, "b n"]) -> list[Value]:
+    """The mean of a number, or the likeliest value of another kind, where states have these probabilities."""
+    means = column.means()
+    if not isinstance(column, Number):
+        return [means[state] for state in p.argmax(-1).tolist()]
+    sizes = np.array([0.0 if mean is None else mean for mean in means], dtype=float)
+    return [round(value) if column.integer else value for value in (p @ sizes).tolist()]
+
+
+def _cells(content: Table, name: str) -> list[Value]:
+    """A column of a table, row by row; all missing, if the table does not have it."""
+    if name not in content.names:
+        return [None] * len(content.codes)
+    index = content.names.index(name)
+    return [content.distinct[index][code] for code in content.codes[:, index].tolist()]
+
+
+def _empty(library: str, types: Mapping[str, str]) -> Any:
+    """A frame without rows."""
+    dtypes = {name: getattr(nw, text.partition("(")[0], nw.String) for name, text in types.items()}
+    backend: Any = nw.Implementation(library)
+    return nw.from_dict({name: [] for name in types}, dtypes, backend=backend).to_native()
