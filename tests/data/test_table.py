@@ -2,7 +2,6 @@ import csv
 import sys
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 
@@ -89,7 +88,7 @@ def test_columns_of_many_values_are_told_apart(tmp_path, extra):
         ('a,b\n1,"2\n', "line 2: unexpected end of data"),
         (
             "a\n" + "\n".join(map(str, range(30))),
-            "no column is left: 'a' counts the rows: left out",
+            "no column is left: 'a' numbers the rows: left out",
         ),
     ],
 )

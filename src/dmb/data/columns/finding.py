@@ -39,7 +39,7 @@ def column_of(
 
     Numbers and dates with more than 20 different values are binned; with fewer they are categories in their order, as
     is all else. Left out are text of which more than half the rows have a value of their own (a name, or prose), and
-    whole numbers that count the rows.
+    whole numbers that differ in all rows and lie within twice their count (a number for each row).
 
     Args:
         name: of the column.
@@ -52,7 +52,7 @@ def column_of(
     >>> column_of("size", ["1.5", "2.5", ""], [10, 20, 1]).column.labels
     ['', '1.5', '2.5']
     >>> column_of("id", list(range(100)), [1] * 100)
-    Found(column=None, note="'id' counts the rows: left out")
+    Found(column=None, note="'id' numbers the rows: left out")
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"the kind of column {name!r} must be one of {', '.join(KINDS)}, got {kind!r}")
@@ -123,8 +123,9 @@ class _Content:
 def _useless(content: _Content, kind: str, counts: np.ndarray) -> str:
     """Why a column can teach nothing, if so."""
     values, rows = content.values, int(counts.sum())
-    if kind == "number" and len(values) == rows and (np.diff(np.sort(content.numbers)) == 1).all():
-        return "counts the rows"
+    numbers = content.numbers
+    if kind == "number" and len(values) == rows and np.ptp(numbers) < 2 * rows and (numbers == numbers.round()).all():
+        return "numbers the rows"
     if kind == "category" and len(values) > max(5 * _MANY, _UNIQUE * rows):
         texts = [value for value in values if isinstance(value, str)]
         what = "prose" if sum(value.count(" ") for value in texts) > 3 * len(texts) else "a name"

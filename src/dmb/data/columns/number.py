@@ -138,7 +138,9 @@ class Number(Column):
         found = np.zeros(len(numbers))
         if not len(self.weights):
             return found
-        binned = np.isfinite(numbers) & ~(self._closest(numbers)[1] if len(self.atoms) else False)
+        binned = np.isfinite(numbers)
+        if len(self.atoms):
+            binned &= ~self._closest(numbers)[1]
         number = numbers[binned]
         cell, bins = self._place(number)
         mass = self._cumulative[self._lasts] - self._cumulative[self.firsts]

@@ -1,0 +1,162 @@
+"""Kinds of columns: what is found, what goes there and back, and that densities are densities."""
+
+from datetime import datetime
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from dmb.configurable import Configurable
+from dmb.data.columns import Category, Date, Number, column_of
+
+RNG = np.random.default_rng(0)
+REAL = RNG.normal(size=2000)
+CENTS = np.round(RNG.lognormal(3, 1, size=2000), 2)
+WAGES = np.where(RNG.random(3000) < 0.3, 0, RNG.integers(1000, 9000, 3000))
+
+
+def fitted(values, bins=16, **options):
+    distinct, counts = np.unique(values, return_counts=True)
+    return Number.of(distinct, counts, bins=bins, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", "b"] * 20, "category"),
+        ([1, 2, 3] * 20, "category"),
+        (["1", "2", "NA"] * 20, "category"),
+        (list(np.arange(40) / 7), "number"),
+        ([f"{i / 7:.3f}" for i in range(40)] + ["?"], "number"),
+        ([f"{i},5" for i in range(40)], "number"),
+        ([f"{i % 25:04}" for i in range(400)], "category"),
+        ([f"2024-{1 + i // 28:02}-{1 + i % 28:02}" for i in range(60)], "date"),
+        ([datetime(2024, 1, 1, i % 24, i) for i in range(60)], "date"),
+        ([True, False] * 10, "category"),
+        ([7] * 30, "category"),
+        ([None] * 30, "category"),
+    ],
+)
+def test_the_kind_is_found(values, kind):
+    distinct = list(dict.fromkeys(values))
+    found = column_of("x", distinct, [values.count(value) for value in distinct]).column
+    assert found.kind == kind
+    assert (found.states(distinct) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([f"user {i}" for i in range(300)], "'x' is a name, with 300 values in 300 rows: left out"),
+        ([f"it was a dark and stormy night {i}" for i in range(300)], "'x' is prose"),
+        (list(range(1000, 1300)), "'x' numbers the rows: left out"),
+        ([str(i) for i in range(0, 900, 3)][::-1], None),
+    ],
+)
+def test_what_can_teach_nothing_is_left_out_and_said(values, why):
+    found, note = column_of("x", values, [1] * len(values))
+    assert (found is None) is (why is not None)
+    assert note.startswith(why or "")
+
+
+def test_a_kind_can_be_said():
+    values = [str(i) for i in range(300)]
+    assert column_of("x", values, [1] * 300, "category").column.kind == "category"
+    assert column_of("x", values, [1] * 300, "number").column.kind == "number"
+    assert column_of("x", values, [1] * 300, "drop") == (None, "")
+    with pytest.raises(ValueError, match=r"column 'x' must hold finite numbers, got 'a': it may be a category"):
+        column_of("x", ["1", "a"], [1, 1], "number")
+    with pytest.raises(ValueError, match=r"column 'x' must hold dates such as 2024-02-29, got '29.2.2024'"):
+        column_of("x", ["29.2.2024"], [1], "date")
+    with pytest.raises(ValueError, match=r"must be one of category, number, date, drop, got 'text'"):
+        column_of("x", ["a"], [1], "text")
+
+
+@pytest.mark.parametrize("values", [REAL, CENTS, WAGES, np.repeat(np.arange(9), 3)])
+def test_drawn_values_have_the_state_they_were_drawn_for(values):
+    column = fitted(values)
+    states = np.repeat(np.arange(len(column)), 50)
+    assert (column.states(column.values(states, np.random.default_rng(1))) == states).all()
+
+
+@pytest.mark.parametrize("values", [REAL, CENTS, WAGES])
+def test_drawn_values_have_the_distribution_of_the_data(values):
+    column = fitted(values)
+    drawn = np.array(column.values(column.states(values.tolist()), np.random.default_rng(1)), dtype=float)
+    at = np.quantile(values, np.linspace(0, 1, 200))
+    distance = np.abs((np.sort(drawn).searchsorted(at, "right") - np.sort(values).searchsorted(at, "right")) / len(at))
+    assert distance.max() * len(at) / len(values) < 0.01
+    assert drawn.min() >= values.min()
+    assert drawn.max() <= values.max()
+
+
+def test_bins_hold_about_equally_many_and_a_value_that_many_share_is_a_state():
+    column = fitted(WAGES)
+    counts = np.bincount(column.states(WAGES.tolist()), minlength=len(column))
+    assert column.labels[0] == "0"
+    assert counts[0] == (WAGES == 0).sum()
+    assert counts[1:].max() < 1.3 * counts[1:].min()
+
+
+def test_a_density_integrates_to_one_with_its_tails():
+    column = fitted(REAL, bins=4)
+    shares = np.bincount(column.states(REAL.tolist()), minlength=4) / len(REAL)
+
+    def density(x):
+        return shares[column.states([x])[0]] * np.exp(column.log_density([x])[0])
+
+    inside = sum(
+        integrate.quad(density, a, b)[0]
+        for a, b in zip(column.edges[:-1] + 1e-12, column.edges[1:] - 1e-12, strict=True)
+    )
+    tails = integrate.quad(density, -60, column.edges[0])[0] + integrate.quad(density, column.edges[-1], 60)[0]
+    assert inside + tails == pytest.approx(1, abs=1e-4)
+    assert tails == pytest.approx(shares[[0, -1]].sum() / (len(REAL) + 1), rel=1e-3)
+
+
+def test_masses_of_whole_numbers_add_up_to_one():
+    values = RNG.integers(0, 400, 3000)
+    column = fitted(values, bins=8, integer=True)
+    shares = np.bincount(column.states(values.tolist()), minlength=len(column)) / len(values)
+    every = np.arange(-4000, 4400)
+    mass = shares[column.states(every.tolist())] * np.exp(column.log_density(every.tolist()))
+    assert mass.sum() == pytest.approx(1, abs=1e-3)
+
+
+def test_whole_numbers_stay_whole_cents_stay_cents_and_missing_stays_missing():
+    whole = fitted(RNG.integers(0, 500, 900), integer=True, missing=True)
+    assert whole.states([None, "", "NA"]).tolist() == [0, 0, 0]
+    drawn = whole.values(np.arange(len(whole)), np.random.default_rng(0))
+    assert drawn[0] is None
+    assert all(isinstance(value, int) for value in drawn[1:])
+    cents = fitted(CENTS)
+    drawn = cents.values(np.arange(len(cents)).repeat(20), np.random.default_rng(0))
+    assert drawn == [round(value, 2) for value in drawn]
+    assert cents.states([0.001]).tolist() == [-1]
+    assert cents.states([0.001], nearest=True).tolist() == [0]
+
+
+def test_dates_stay_dates():
+    days = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(400)]
+    distinct = list(dict.fromkeys(days))
+    column = column_of("x", [*distinct, ""], [days.count(day) for day in distinct] + [5], bins=8).column
+    assert column.values(np.zeros(1, dtype=int), RNG) == [None]
+    states = np.repeat(np.arange(1, len(column)), 5)
+    drawn = column.values(states, np.random.default_rng(0))
+    assert all(datetime.fromisoformat(day) and len(day) == 10 for day in drawn)
+    assert (column.states(drawn) == states).all()
+    assert " to 2024-12-" in column.describe()
+    times = [datetime(2024, 1, 1, i % 24, i % 60, i % 60) for i in range(200)]
+    typed = Date.of(sorted(set(times)), np.ones(len(set(times))), bins=4)
+    assert all(isinstance(moment, datetime) for moment in typed.values(np.arange(4), RNG))
+
+
+@pytest.mark.parametrize(
+    "column", [Category(["a", None]), fitted(WAGES, integer=True), fitted(REAL, missing=True),
+               Date.of(["2024-01-01 10:30", "2025-01-01 00:00"], np.ones(2))],
+)  # fmt: skip
+def test_a_column_is_rebuilt_from_its_description(column):
+    again = Configurable.from_config(column.to_config())
+    assert again.labels == column.labels
+    states = np.arange(len(column))
+    assert again.values(states, np.random.default_rng(0)) == column.values(states, np.random.default_rng(0))
