@@ -7,6 +7,11 @@ import torch
 torch.set_num_threads(1)
 
 
+def pytest_configure():
+    """Fixtures that many tests share are made without type checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+
+
 def pytest_collection_modifyitems(items):
     """Long tests first, so that no worker ends with one while the others are idle."""
     items.sort(key=_is_long, reverse=True)

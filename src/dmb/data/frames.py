@@ -39,7 +39,10 @@ def write(columns: dict[str, list[Value]], like: Any) -> Any:
         series = nw.new_series(name, values, backend=template.implementation)
         if name in template.columns:
             if template.implementation.is_pandas():
-                series = nw.from_native(nw.to_native(series).astype(like[name].dtype), series_only=True)
+                dtype = like[name].dtype
+                if not set(getattr(dtype, "categories", values)) >= {value for value in values if value is not None}:
+                    dtype = "category"  # it has others than those of `like`, which a file did not tell
+                series = nw.from_native(nw.to_native(series).astype(dtype), series_only=True)
             else:
                 series = series.cast(template[name].dtype)
         found.append(series)

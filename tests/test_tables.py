@@ -1,0 +1,217 @@
+"""A data frame in, a data frame out: conditionals by counting, types, gaps, probabilities, files."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import dmb
+
+ROWS = 3000
+SMALL = {"steps": 500, "width": 64, "blocks": 2, "batch_size": 128, "dropout": 0.0, "learning_rate": 4e-3, "bins": 16}
+
+
+def survey(rows=ROWS, seed=0):
+    """A table whose commonest values say much about the other columns."""
+    rng = np.random.default_rng(seed)
+    smokes = rng.choice(["no", "yes"], rows, p=[0.8, 0.2])
+    region = rng.choice(["north", "south", "west"], rows, p=[0.7, 0.2, 0.1])
+    ill = np.where(rng.random(rows) < np.where(smokes == "yes", 0.6, 0.05), "ill", "well")
+    age = np.clip(rng.normal(np.where(ill == "ill", 60, 35), 8), 18, 90).round().astype(int)
+    income = np.where(rng.random(rows) < 0.3, 0.0, rng.lognormal(np.where(region == "south", 3.5, 2.5), 0.4))
+    income[rng.random(rows) < 0.1] = np.nan
+    start = np.array([datetime(2024, 1, 1) + timedelta(days=int(day)) for day in rng.integers(0, 200, rows)])
+    return pd.DataFrame(
+        {
+            "id": np.arange(rows),
+            "smokes": pd.Categorical(smokes, categories=["no", "yes"]),
+            "region": region,
+            "ill": ill,
+            "age": age,
+            "income": income,
+            "start": start,
+            "country": "here",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return survey()
+
+
+@pytest.fixture(scope="module")
+def model(frame):
+    return dmb.TableModel(**SMALL).fit(frame)
+
+
+@pytest.mark.long
+def test_conditionals_are_those_of_the_data_for_every_value_the_commonest_included(model, frame):
+    """Conditioned on a column's commonest value, the model once took what was given for noise."""
+    columns, draws = ["smokes", "region", "ill"], 4000
+    checked = 0
+    for given in columns:
+        for value, rows in frame.groupby(given, observed=True):
+            if len(rows) < 200:
+                continue
+            sample = model.sample(draws, given={given: value})
+            assert (sample[given] == value).all()
+            for other in columns:
+                if other == given:
+                    continue
+                real = rows[other].astype(str).value_counts(normalize=True)
+                drawn = sample[other].astype(str).value_counts(normalize=True)
+                distance = real.sub(drawn, fill_value=0).abs().sum() / 2
+                error = sum((p * (1 - p) * (1 / len(rows) + 1 / draws)) ** 0.5 for p in real) / 2
+                assert distance < 3 * error + 0.03, (given, value, other)
+                checked += 1
+    assert checked == 14
+
+
+def test_the_frame_comes_back_with_its_types(model, frame):
+    sample = model.sample(500)
+    assert list(sample.columns) == [name for name in frame.columns if name != "id"]
+    assert model.notes_[0] == "'id' numbers the rows: left out"
+    for name in sample.columns:
+        assert sample[name].dtype == frame[name].dtype, name
+    assert (sample["country"] == "here").all()
+    assert sample["age"].between(18, 90).all()
+    assert sample["income"].isna().mean() == pytest.approx(frame["income"].isna().mean(), abs=0.05)
+    assert (sample["income"] == 0).mean() == pytest.approx((frame["income"] == 0).mean(), abs=0.07)
+    assert set(sample["smokes"].cat.categories) == {"no", "yes"}
+
+
+def test_numbers_and_dates_can_be_given_and_missing_can_be_asked_for(model):
+    sample = model.sample(300, given={"age": 62, "income": None, "start": datetime(2024, 3, 1)})
+    assert (sample["age"] == 62).all()
+    assert sample["income"].isna().all()
+    assert (sample["start"] == datetime(2024, 3, 1)).all()
+    assert (sample["ill"] == "ill").mean() > 0.8
+
+
+def test_values_can_be_restricted_and_rules_are_kept(model):
+    sample = model.sample(200, legal={"region": ["south", "west"]}, rule=lambda rows: rows["age"] > 40)
+    assert set(sample["region"]) <= {"south", "west"}
+    assert sample["age"].min() > 40
+    assert 0 < model.acceptance_ < 1
+    with pytest.raises(ValueError, match=r"rule must keep one row in 100, kept 0 of"):
+        model.sample(2, rule=lambda rows: rows["age"] > 1000)
+
+
+def test_gaps_are_filled_and_nothing_else_changes(model, frame):
+    holes = frame[:400].copy()
+    rng = np.random.default_rng(1)
+    hidden = rng.random(len(holes)) < 0.3
+    holes.loc[hidden, "ill"] = None
+    for draw in (False, True):
+        full = model.impute(holes, draw=draw)
+        assert list(full.columns) == [*model.feature_names_in_, "id"]
+        assert full[["ill", "income"]].notna().all().all()
+        kept = holes["income"].notna()
+        assert (full.loc[kept, "income"] == holes.loc[kept, "income"]).all()
+        assert (full.loc[~hidden, "ill"] == holes.loc[~hidden, "ill"]).all()
+        right = (full.loc[hidden, "ill"] == frame[:400].loc[hidden, "ill"]).mean()
+        most = (frame["ill"] == "well").mean()
+        assert right > (most if not draw else most - 0.1)
+    assert model.impute(frame[["age"]][:3])["smokes"].notna().all()
+
+
+def test_one_columns_distribution_given_others_is_that_of_counting(model, frame):
+    p = model.predict_proba(pd.DataFrame({"smokes": ["no", "yes"]}), "ill")
+    assert model.classes("ill") == ["ill", "well"]
+    np.testing.assert_allclose(p.sum(-1), 1)
+    for row, value in zip(p, ("no", "yes"), strict=True):
+        share = (frame.loc[frame["smokes"] == value, "ill"] == "ill").mean()
+        assert row[0] == pytest.approx(share, abs=0.06)
+    blind = frame[:5].assign(ill=None)
+    np.testing.assert_allclose(model.predict_proba(frame[:5], "ill"), model.predict_proba(blind, "ill"))
+
+
+@pytest.mark.long
+def test_probabilities_of_all_rows_add_up_to_at_most_one():
+    """A table that can be enumerated: its rows' bounds, and the entropy that their mean cannot pass."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 3, 1500)
+    b = np.where(rng.random(1500) < 0.8, a, rng.integers(0, 3, 1500))
+    frame = pd.DataFrame({"a": a.astype(str), "b": b.astype(str)})
+    model = dmb.TableModel(**SMALL | {"steps": 250}).fit(frame)
+    every = pd.DataFrame([(x, y) for x in "012" for y in "012"], columns=["a", "b"])
+    log_p = model.log_prob(every, draws=40)
+    assert np.exp(log_p.value).sum() <= 1 + 1e-9
+    assert np.exp(log_p.value).sum() > 0.97
+    shares = frame.value_counts(normalize=True).reindex(pd.MultiIndex.from_frame(every)).to_numpy()
+    entropy = -(shares * np.log(shares)).sum()
+    assert -(shares * log_p.value).sum() > entropy
+    assert -(shares * log_p.value).sum() < entropy + 0.05
+    assert (log_p.stderr < 0.1).all()
+
+
+@pytest.mark.long
+def test_a_density_follows_the_unit_of_a_real_column(frame):
+    one = frame[["income", "region"]].dropna()[:1500]
+    cents = one.assign(income=one["income"] * 100)
+    both = [dmb.TableModel(**SMALL | {"steps": 60}).fit(data).score(data[:200]) for data in (one, cents)]
+    share = (one["income"][:200] > 0).mean()  # the others are 0 in any unit
+    assert both[0] - both[1] == pytest.approx(share * np.log(100), abs=0.15)
+
+
+def test_polars_frames_give_polars_frames(frame):
+    polars = pl.DataFrame(
+        {
+            name: frame[name].astype(str).tolist() if name == "smokes" else frame[name].tolist()
+            for name in ("smokes", "age", "start")
+        }
+    )
+    model = dmb.TableModel(**SMALL | {"steps": 60}).fit(polars)
+    sample = model.sample(20, given={"age": 30})
+    assert isinstance(sample, pl.DataFrame)
+    assert sample.schema == polars.schema
+    assert sample["age"].to_list() == [30] * 20
+
+
+def test_a_saved_model_is_the_same(model, frame, tmp_path):
+    model.save(tmp_path / "model")
+    again = dmb.TableModel.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.sample(50), model.sample(50), check_dtype=False, check_categorical=False)
+    np.testing.assert_array_equal(again.log_prob(frame[:20]).value, model.log_prob(frame[:20]).value)
+    assert again.get_params() == model.get_params()
+
+
+def test_seeds_give_the_same_and_others_do_not(model):
+    pd.testing.assert_frame_equal(model.sample(30), model.sample(30))
+    assert not model.sample(30).equals(model.sample(30, random_state=1))
+
+
+def test_it_has_the_manners_of_scikit_learn(model):
+    fresh = clone(model)
+    assert fresh.get_params() == model.get_params()
+    assert fresh.set_params(width=7).width == 7
+    assert model.n_features_in_ == len(model.feature_names_in_) == 7
+    with pytest.raises(NotFittedError, match="call fit first"):
+        fresh.sample(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, f: m.sample(0), "n must be at least 1, got 0"),
+        (lambda m, f: m.sample(1, given={"colour": 1}), r"column must be one of smokes, .* got 'colour'"),
+        (lambda m, f: m.sample(1, given={"region": "east"}), r"column 'region' has 3 values: .* got 'east'"),
+        (lambda m, f: m.predict_proba(f, "x"), r"column must be one of .* got 'x'"),
+        (lambda m, f: m.log_prob(f[["age"]]), r"columns must be 'smokes', .* got 'age'"),
+        (lambda m, f: m.impute(f.assign(region="east")), r"column 'region' has 3 values: .* got 'east'"),
+        (lambda m, f: m.log_prob(f, draws=1), "draws must be at least 2, got 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_one_line(model, frame, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model, frame)
+
+
+def test_something_that_is_no_frame_is_refused():
+    with pytest.raises(TypeError, match="a data frame of pandas or Polars is needed, got a list"):
+        dmb.TableModel().fit([[1, 2]])
