@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import dmb
+from commands import dmb_, flags
 
 ROWS = 3000
 SMALL = {"steps": 500, "width": 64, "blocks": 2, "batch_size": 128, "dropout": 0.0, "learning_rate": 4e-3, "bins": 16}
@@ -109,7 +110,7 @@ def test_gaps_are_filled_and_nothing_else_changes(model, frame):
     holes.loc[hidden, "ill"] = None
     for draw in (False, True):
         full = model.impute(holes, draw=draw)
-        assert list(full.columns) == [*model.feature_names_in_, "id"]
+        assert list(full.columns) == list(holes.columns)
         assert full[["ill", "income"]].notna().all().all()
         kept = holes["income"].notna()
         assert (full.loc[kept, "income"] == holes.loc[kept, "income"]).all()
@@ -215,3 +216,22 @@ def test_what_cannot_be_is_said_in_one_line(model, frame, call, message):
 def test_something_that_is_no_frame_is_refused():
     with pytest.raises(TypeError, match="a data frame of pandas or Polars is needed, got a list"):
         dmb.TableModel().fit([[1, 2]])
+
+
+def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    people = survey(600).drop(columns=["income", "start"])
+    people.to_csv("people.csv", index=False)
+    gaps = people.assign(age=people["age"].where(people.index % 3 != 0), ill=people["ill"].where(people.index % 2 == 0))
+    gaps.astype({"age": "Int64"}).to_csv("gaps.csv", index=False)
+    settings = flags(cycles=1, score_steps=20, evaluate_every=20, width=16, blocks=1, log_every=20)
+    assert dmb_("train", "people.csv", "--out", "run", "--accelerator", "cpu", *settings) == 0
+    assert dmb_("impute", "run", "gaps.csv", "--out", "filled.csv") == 0
+    filled = pd.read_csv("filled.csv")
+    assert list(filled.columns) == list(people.columns)
+    assert filled.notna().all().all()
+    assert (filled["age"] == people["age"])[people.index % 3 != 0].all()
+    assert (filled["ill"] == people["ill"])[people.index % 2 == 0].all()
+    capsys.readouterr()
+    assert dmb_("impute", "run", "none.csv", "--out", "filled.csv") == 2
+    assert capsys.readouterr().err == "dmb: no file called 'none.csv'\n"

@@ -173,7 +173,11 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
                 on its own from what is known: with the mean of a number, the likeliest of other values.
             random_state: seed of draws; default: the model's.
         """
-        content, tokens = self._blanked(X)
+        return frames.write(self.filled(frames.read(X), draw, random_state), X)
+
+    def filled(self, content: Table, draw: bool = False, random_state: int | None = None) -> dict[str, list[Value]]:
+        """As `impute`, for a table that was read from a file: its columns by name."""
+        tokens = self._blanked(content)
         blank = tokens < 0
         if draw:
             filled = self._draw(tokens, self._present(), 1.0, self._generator(random_state))
@@ -185,8 +189,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             old = _cells(content, name)
             gaps = blank[:, position].tolist()
             columns[name] = [new if gap else was for gap, new, was in zip(gaps, values[position], old, strict=True)]
-        others = {name: _cells(content, name) for name in content.names if name not in columns}
-        return frames.write(columns | others, X)
+        return {name: columns.get(name) or _cells(content, name) for name in dict.fromkeys([*content.names, *columns])}
 
     def predict_proba(self, X: Any, column: str) -> Float[np.ndarray, "rows values"]:
         """`p(column | all else that X knows)`, for every row; what `classes` names, in that order.
@@ -194,7 +197,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         The column itself is not looked at, if X has it. Gaps of X are left open, not filled in.
         """
         position = self._position(column)
-        _, tokens = self._blanked(X)
+        tokens = self._blanked(frames.read(X))
         tokens[:, position] = -1
         log_p = torch.cat([self._posterior(part)[:, position] for part in tokens.split(_AT_ONCE)])
         return log_p[:, self._present()[position]].softmax(-1).numpy()
@@ -251,6 +254,17 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         model._like = _empty(about["library"], about["types"])
         return model
 
+    @classmethod
+    def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
+        """The model that a bridge with a mask is, such as that of a run; samples are frames of pandas."""
+        process = bridge.process
+        if not (isinstance(process, BridgeProcess) and process.num_states > codec.num_states):
+            raise ValueError("a process with a mask is needed, which tells what is known from noise: train with --mask")
+        model = cls()
+        model.bridge_, model.codec_, model.notes_ = bridge, codec, []
+        model._like = None
+        return model
+
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     @property
@@ -298,10 +312,9 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
                 present[position, column.missing] = False
         return present
 
-    def _blanked(self, X: Any) -> tuple[Table, Int[Tensor, "b d"]]:
-        """A frame with gaps, and its tokens: -1 where a value is missing."""
+    def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
+        """The tokens of a table: -1 where a value is missing."""
         codec = self._codec
-        content = frames.read(X)
         tokens = torch.full((len(content.codes), len(codec.names)), -1)
         for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
             if name not in content.names:
@@ -316,7 +329,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             if unknown.any():
                 raise ValueError(f"column {name!r} has {column.describe()}, got {values[int(unknown.argmax())]!r}")
             tokens[:, position] = torch.from_numpy(np.where(gone, -1, states)[content.codes[:, index].astype(np.int64)])
-        return content, tokens
+        return tokens
 
     # -- the bridge ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "resume": "continue a run after Ctrl-C or a crash, or for longer",
     "evaluate": "compute an upper bound on the bits per token of unseen data",
     "sample": "draw samples, or fill in the blanks of a template",
+    "impute": "fill in the missing values of a table",
     "report": "write one self-contained page about a run",
     "compare": "train several kinds of noise with several seeds, and print one table",
     "tokenize": "turn images into codes with a VQ-VAE; then train on the codes",

@@ -334,6 +334,8 @@ class Recipe:
             matrix = "which learn the rates as well"
         elif getattr(self.network, "network", None) in ("ordered", "causal"):
             matrix = "by whole paths"
+        elif not settings.matrix_steps:
+            matrix = "with fixed rates"
         else:
             cycles = "1 cycle" if settings.cycles == 1 else f"{settings.cycles} cycles, each"
             matrix = f"in {cycles} after {settings.matrix_steps} steps of Matrix-learning"

@@ -77,21 +77,8 @@ class Columns(Codec):
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """CSV with the header the data came with, or Parquet (extra `table`) if `path` ends in `.parquet`."""
-        suffix, columns = self.check_path(path), self.cells(tokens)
-        if suffix == ".csv":
-            # a bare carriage return is quoted by newer versions of the csv module only
-            lines = [self.names, *zip(*columns, strict=True)]
-            returns = any("\r" in shown(value) for line in lines for value in line)
-            text = io.StringIO(newline="")
-            writer = csv.writer(text, quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL, lineterminator="\n")
-            writer.writerows(lines)
-            with written_whole(path) as part:
-                part.write_bytes(text.getvalue().encode())
-            return
-        pyarrow, parquet = import_pyarrow()
-        table = pyarrow.table([pyarrow.array(values) for values in columns], self.names)
-        with written_whole(path) as part:
-            parquet.write_table(table, part)
+        self.check_path(path)
+        write_cells(path, dict(zip(self.names, self.cells(tokens), strict=True)))
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """`column=value, column=value`; columns that are left out, or have the value `blank`, are blank.
@@ -168,6 +155,24 @@ class Columns(Codec):
                 return state
         what = known.describe() if not isinstance(known, Category) else f"one of {shortened(known.labels)}"
         raise ValueError(f"column {self.names[column]!r} must be {what}, got {text.strip()!r}")
+
+
+def write_cells(path: Path, columns: dict[str, list[Value]]) -> None:
+    """Write a table: Parquet (extra `table`) if `path` ends in `.parquet`, else CSV."""
+    if path.suffix.lower() == ".parquet":
+        pyarrow, parquet = import_pyarrow()
+        table = pyarrow.table([pyarrow.array(values) for values in columns.values()], [*columns])
+        with written_whole(path) as part:
+            parquet.write_table(table, part)
+        return
+    lines = [[*columns], *zip(*columns.values(), strict=True)]
+    # a bare carriage return is quoted by newer versions of the csv module only
+    returns = any("\r" in shown(value) for line in lines for value in line)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL, lineterminator="\n")
+    writer.writerows(lines)
+    with written_whole(path) as part:
+        part.write_bytes(text.getvalue().encode())
 
 
 def _column(name: str, known: Column | list[Value]) -> Column:

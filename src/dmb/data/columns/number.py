@@ -157,7 +157,8 @@ class Number(Column):
             return f"{len(self.atoms):,} numbers from {self._label(0)} to {self._label(len(self.atoms) - 1)}"
         what = "whole numbers" if self.integer else "numbers"
         low, high = (self._text(end) for end in (self.edges[0] + self.step / 2, self.edges[-1] - self.step / 2))
-        shared = f" and {len(self.atoms):,} values that many rows share" if len(self.atoms) else ""
+        alone = f"{len(self.atoms):,} {'value' if len(self.atoms) == 1 else 'values'} that many rows share"
+        shared = f" and {alone}" if len(self.atoms) else ""
         return f"{what} from {low} to {high}, in {len(self.firsts):,} bins{shared}"
 
     def config(self) -> dict[str, Any]:

@@ -55,8 +55,7 @@ def table(
     """
     path = existing(Path(path))
     try:
-        known = [] if codec is None else codec.names
-        content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, known, progress)
+        content = read_table(path, [] if codec is None else codec.names, progress)
         return as_data_set(content, path.name, str(path.absolute()), codec, kinds, bins)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -88,8 +87,12 @@ def as_data_set(
     )
 
 
+def read_table(path: Path, header: list[str], progress: Progress | None = None) -> Table:
+    """The content of a CSV or Parquet file; a first line that is `header` is one, whatever it looks like."""
+    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, header, progress)
+
+
 def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table:
-    """A first line that is `header` is one, whatever it looks like."""
     layout, total, codes = layout_of(path), path.stat().st_size, array("I")
     with path.open("rb") as raw, io.TextIOWrapper(raw, layout.encoding, newline="") as file:
         reader = csv.reader(file, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)

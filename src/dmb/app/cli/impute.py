@@ -1,0 +1,60 @@
+"""`dmb impute`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from dmb.app.cli.console import notes
+from dmb.app.cli.parsing import command
+from dmb.app.display import counting
+from dmb.app.runs import Run
+from dmb.data import Columns
+from dmb.data.codecs.columns import write_cells
+from dmb.data.home import existing
+from dmb.data.sources.table import read_table
+from dmb.tables import TableModel
+from dmb.training.engine import Accelerator, device
+
+
+def impute(
+    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    table: Annotated[Positional[Path], arg(metavar="FILE")],
+    out: Annotated[Path, arg(metavar="FILE")],
+    draw: bool = False,
+    seed: int = 0,
+    accelerator: Accelerator = "auto",
+    recipe: str | None = None,
+) -> int:
+    """Fill in the missing values of a table with a run's model; what is there stays as it is.
+
+    Example: `dmb impute runs/people gaps.csv --out filled.csv`. Columns that the file lacks are added.
+
+    Args:
+        run: the run folder, of a table.
+        table: the file with gaps, .csv or .parquet.
+        out: the file to write, .csv or .parquet.
+        draw: draw values from their joint distribution; if not, a number becomes its mean given what is known of its
+            row, and any other value the likeliest one.
+        seed: seed of draws.
+        accelerator: cpu, cuda, or auto: a GPU if there is one.
+        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
+    """
+    folder = Run.open(run, recipe)
+    codec = folder.codec
+    if not isinstance(codec, Columns):
+        raise ValueError(f"{run} is no model of a table: impute fills in tables, `dmb sample --template` other data")
+    codec.check_path(out)
+    model = TableModel.of(folder.bridge(device(accelerator)), codec)
+    with counting(notes, "reading the table") as progress:
+        content = read_table(existing(table), codec.names, progress)
+    try:
+        columns = model.filled(content, draw, seed)
+    except ValueError as error:
+        raise ValueError(f"{table}: {error}") from error
+    write_cells(out, columns)
+    print(out)
+    return 0
+
+
+main = command(impute)
