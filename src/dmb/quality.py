@@ -53,7 +53,7 @@ def quality(synthetic: Any, real: Any, training: Any, seed: int = 0) -> Quality:
     1.0
     """
     frames = [nw.from_native(frame, eager_only=True) for frame in (synthetic, real, training)]
-    names = frames[1].columns
+    names = frames[0].columns  # without those that a model leaves out
     columns = [_Codes(*(frame[name].to_list() for frame in frames)) for name in names]
     shapes = [column.likeness() for column in columns]
     pairs = [_pair(one, other) for one, other in combinations(columns, 2)]

@@ -111,7 +111,7 @@ class Columns(Codec):
         """A missing value is called so."""
         cells: Symbols = [
             [
-                (column.labels[token] or "missing") if 0 <= token < len(column) else None
+                column.called(token) if 0 <= token < len(column) else None
                 for column, token in zip(self.columns, row, strict=True)
             ]
             for row in tokens.tolist()

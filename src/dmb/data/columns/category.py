@@ -40,6 +40,9 @@ class Category(Column):
     def missing(self) -> int | None:
         return next((state for state, value in enumerate(self.known) if value is None or value == ""), None)
 
+    def called(self, state: int) -> str:
+        return "missing" if self.known[state] is None else self.labels[state]
+
     def describe(self) -> str:
         first = ", ".join(repr(label) for label in self.labels[:5])
         more = f" and {len(self) - 5:,} more" if len(self) > 5 else ""
