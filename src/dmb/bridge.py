@@ -40,6 +40,7 @@ HEADS: dict[str, Callable[[], Head]] = {
     "score": ScoreHead,
     "unscaled_score": partial(ScoreHead, scaled=False),
 }
+NEVER = -1e4  # a logit: finite, so that where padding is given nothing is nan, and exp of it is 0
 _PARTS = {"process": ForwardProcess, "network": Network, "head": Head}
 
 
@@ -196,8 +197,8 @@ class Bridge(Pretrained):
 
         Args:
             x_0: data, or a split of a data set, such as `data.test`.
-            options: `label`, `given`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or, for whole paths,
-                `dmb.paths.path_bound`.
+            options: `label`, `given`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or, for whole
+                paths, `dmb.paths.path_bound`.
         """
         x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
         options["label"] = self._label(options.get("label"), len(x_0))
@@ -257,7 +258,14 @@ class Bridge(Pretrained):
     def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
         """The network's output. Labels and given positions are passed only to modules that accept them."""
         told = {"label": label, "given": given}
-        return self.network(x_t, clock.t, **{name: told[name] for name in self._takes if told[name] is not None})
+        told = {name: told[name] for name in self._takes if told[name] is not None}
+        return self.without_padding(self.network(x_t, clock.t, **told))
+
+    def without_padding(self, output: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
+        """Logits of the network that give padding no chance where it is not given; as they are if there is none."""
+        if self.lengths is None or not isinstance(self.head, MeanHead):
+            return output
+        return output.index_fill(-1, torch.tensor(self.lengths.padding, device=output.device), NEVER)
 
     def _given(self, x_0: Int[Tensor, "b d"], given: Tensor | None) -> Bool[Tensor, "b d"] | None:
         """The given positions, padding included."""

@@ -59,7 +59,9 @@ class Lengths(Configurable):
                 f"got it before another token at row {row}, position {position}"
             )
         if absent[:, 0].any():
-            raise ValueError(f"a sequence must have a token, got padding only at row {int(absent[:, 0].long().argmax())}")
+            raise ValueError(
+                f"a sequence must have a token, got padding only at row {int(absent[:, 0].long().argmax())}"
+            )
         return absent
 
     def of(self, x_0: Int[Tensor, "b d"]) -> Int[Tensor, " b"]:

@@ -92,7 +92,7 @@ def path_costs(
 ) -> Float[Tensor, "b d"]:
     """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
     output = model.network(x_0, turn=turn, **({} if label is None else {"label": label}))
-    logits = torch.where(model.process.data_states, output.to(model.process.dtype), -torch.inf)
+    logits = torch.where(model.process.data_states, model.without_padding(output).to(model.process.dtype), -torch.inf)
     return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
 

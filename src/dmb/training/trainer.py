@@ -38,6 +38,8 @@ class TrainingReport(Report):
     }
 
     phase: Literal["matrix", "score", "validation"]
+    token: str = "token"
+    """What the data call a token."""
     cycle: int
     tokens: int
     """Number of training tokens in Score-learning so far."""
@@ -65,6 +67,7 @@ class TrainingReport(Report):
 
     def record(self) -> dict[str, Any]:
         record = super().record()
+        del record["token"]
         bound = record.pop("validation", None)
         if bound is not None:
             record |= {"bits": bound.bits_per_token, "stderr": bound.stderr}
@@ -77,10 +80,10 @@ class TrainingReport(Report):
     def facts(self) -> list[Fact]:
         if self.validation is not None:
             bound = f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
-            return [Fact("bound", bound, "bits per token", main=True)]
+            return [Fact("bound", bound, f"bits per {self.token}", main=True)]
         if self.score_bits is None:
-            return [Fact("J_Q", f"{self.prior_bits:.5f}", "bits per token")]
-        return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", "tokens/s")]
+            return [Fact("J_Q", f"{self.prior_bits:.5f}", f"bits per {self.token}")]
+        return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", f"{self.token}s/s")]
 
 
 def train(
@@ -219,7 +222,10 @@ class Algorithm1(Learner):
         if self.joint:  # the rates have moved since the report before
             progress.prior_bits = self.prior_bits()
         tokens = round(progress.step * settings.batch_size * self.bridge.mean_length)
-        return TrainingReport(phase=phase, cycle=progress.cycle, tokens=tokens, prior_bits=progress.prior_bits, **parts)
+        return TrainingReport(
+            phase=phase, token=self.data.codec.token, cycle=progress.cycle, tokens=tokens,
+            prior_bits=progress.prior_bits, **parts,
+        )  # fmt: skip
 
     def _score_report(self, gradient_norm: float) -> TrainingReport:
         progress = self.progress
