@@ -57,7 +57,13 @@ def test_every_format_is_read_and_written_as_it_came(name, tmp_path):
 
 
 def test_kinds_are_told_by_extension_and_text_stays_text(tmp_path):
-    for name, kind in {"a.fasta": "records", "a.FAA": "records", "a.smi": "records", "a.jsonl": "records", "a.txt": "text"}.items():
+    for name, kind in {
+        "a.fasta": "records",
+        "a.FAA": "records",
+        "a.smi": "records",
+        "a.jsonl": "records",
+        "a.txt": "text",
+    }.items():
         (tmp_path / name).write_text("x")
         assert data.kind_of(tmp_path / name) == kind
 
