@@ -12,6 +12,7 @@ import toys
 from dmb.data import DataSet, Rows
 from dmb.data.codecs import Records
 from dmb.lengths import BLANK
+from dmb.variance import sample_split
 
 import oracles
 
@@ -104,17 +105,30 @@ def draw(bridge, template, generator):
     return CODEC.decode(bridge.sample(300, steps=4, template=torch.tensor(template), generator=generator))
 
 
-def test_an_error_bar_knows_that_long_sequences_cost_more():
-    """Bits per token are a ratio; its standard error is that of many repetitions."""
+@pytest.mark.usefixtures("no_type_checks")
+def test_the_error_of_bits_per_token_is_that_of_a_ratio():
+    """Beside the jackknife, which leaves out one sequence after the other."""
     words, p = languages()
-    bridge, random, found = exact_model(by_paths=True), np.random.default_rng(0), []
-    for seed in range(60):
-        drawn = [words[i] for i in random.choice(len(words), size=100, p=p)]
-        x_0 = torch.from_numpy(CODEC.encode(drawn)).long()
-        bound = bridge.bound(x_0, generator=torch.Generator().manual_seed(seed))
-        found.append((bound.bits_per_token, bound.stderr))
-    bits, stderr = np.array(found).T
-    assert stderr.mean() == pytest.approx(bits.std(), rel=0.3)
+    drawn = np.random.default_rng(0).choice(len(words), size=500, p=p)
+    x_0 = torch.from_numpy(CODEC.encode([words[i] for i in drawn])).long()
+    bound = exact_model(by_paths=True).bound(x_0, generator=torch.Generator().manual_seed(0))
+    nats, tokens = (bound.score + bound.prior).numpy(), bound.tokens.numpy()
+    left_out = (nats.sum() - nats) / (tokens.sum() - tokens) / math.log(2)
+    jackknife = math.sqrt((len(nats) - 1) * left_out.var())
+    assert bound.stderr == pytest.approx(jackknife, rel=0.02)
+    assert jackknife != pytest.approx(nats.std() / math.sqrt(len(nats)) / tokens.mean() / math.log(2), rel=0.05)
+
+
+def test_what_is_given_never_moves_and_the_rest_moves_as_often_as_it_should():
+    process = dmb.BridgeProcess.from_marginals(torch.full((4, 3), 1 / 3).double(), mask=True, floor=0.0)
+    x_0 = torch.tensor([[0, 1, 2, 2]]).repeat(4000, 1)
+    given, clock = x_0 == PAD, process.clock(0.2, len(x_0))
+    x_t, weight = sample_split(process, x_0, clock, torch.Generator().manual_seed(0), given)
+    assert torch.equal(x_t[given], x_0[given])
+    moved = weight * (x_t != x_0).any(-1)
+    chance = 1 - process.log_prob(x_0[:1], x_0[:1], 0.2).exp()[0, :2].prod().item()
+    assert moved.mean().item() == pytest.approx(chance, abs=4 * moved.std().item() / math.sqrt(len(x_0)))
+    assert weight.mean().item() == pytest.approx(1, abs=4 * weight.std().item() / math.sqrt(len(x_0)))
 
 
 def test_no_length_is_impossible_and_sharp_histograms_stay_sharp():
@@ -139,7 +153,8 @@ def test_padding_that_is_not_at_the_end_is_refused():
 
 
 def test_a_saved_bridge_still_knows_lengths(tmp_path):
-    process = dmb.BridgeProcess.from_marginals(torch.full((4, 5), 0.2), mask=True, floor=0.0)
+    schedule = dmb.LogLinear(0.5)  # half of all tokens survive to t = 1, padding among them
+    process = dmb.BridgeProcess.from_marginals(torch.full((4, 5), 0.2), mask=True, floor=0.0, schedule=schedule)
     lengths = dmb.Lengths([1, 0, 5, 2], padding=4)
     bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1), lengths=lengths)
     bridge.write(tmp_path)
@@ -148,6 +163,9 @@ def test_a_saved_bridge_still_knows_lengths(tmp_path):
     one, two = (b.sample(50, steps=4, generator=torch.Generator().manual_seed(0)) for b in (bridge.eval(), again))
     assert torch.equal(one, two)
     again.lengths.of(one)  # raises if padding stands anywhere but at the end
+    few = again.sample(50, steps=4, legal=torch.tensor([True, True, False, False, True]))
+    assert set(few.flatten().tolist()) == {0, 1, 4}
+    again.lengths.of(few)
 
 
 @pytest.mark.usefixtures("no_type_checks")
