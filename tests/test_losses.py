@@ -206,8 +206,8 @@ def test_a_batch_is_corrected_by_what_the_batches_before_it_taught_and_by_nothin
     batches = []
 
     class Recorded(MoveControl):
-        def features(self, x_0, x_t, clock):
-            found = super().features(x_0, x_t, clock)
+        def features(self, x_0, x_t, clock, given=None):
+            found = super().features(x_0, x_t, clock, given)
             batches.append({"x_0": x_0, "features": found.numpy()})
             return found
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dmb.hierarchies import Hierarchy as Hierarchy
     from dmb.hierarchies import Line as Line
     from dmb.hierarchies import Tree as Tree
+    from dmb.lengths import Lengths as Lengths
     from dmb.losses import Bound as Bound
     from dmb.networks import MLP as MLP
     from dmb.networks import CausalTransformer as CausalTransformer
@@ -66,6 +67,7 @@ _NAMES = {
         "Line",
         "Tree",
     ),
+    "dmb.lengths": ("Lengths",),
     "dmb.losses": ("Bound",),
     "dmb.networks": (
         "MLP",

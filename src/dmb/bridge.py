@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dmb import checks, losses, paths
 from dmb.configurable import Configurable, under
 from dmb.heads import Head, MeanHead, ScoreHead
+from dmb.lengths import Lengths
 from dmb.losses import Bound
 from dmb.networks import Network, OrderedNetwork
 from dmb.networks.base import takes, unwrapped
@@ -39,6 +40,7 @@ HEADS: dict[str, Callable[[], Head]] = {
     "score": ScoreHead,
     "unscaled_score": partial(ScoreHead, scaled=False),
 }
+NEVER = -1e4  # a logit: finite, so that where padding is given nothing is nan, and exp of it is 0
 _PARTS = {"process": ForwardProcess, "network": Network, "head": Head}
 
 
@@ -59,6 +61,8 @@ class Bridge(Pretrained):
             (`dmb.paths`); the only noise of the process must then be a mask.
         head: the meaning of these numbers. `mean` (default): logits of the clean token; `score`: log scores, scaled as
             in SEDD; `unscaled_score`: log scores as in the paper; or your own `Head`.
+        lengths: for sequences of different lengths, padded at the end: the law of the length. Padding is then given in
+            `loss`, `bound` and `sample`. Default: all sequences have all positions.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
@@ -73,14 +77,22 @@ class Bridge(Pretrained):
 
     kind = "bridge"
 
-    def __init__(self, process: ForwardProcess, network: nn.Module, head: str | Head = "mean"):
+    def __init__(
+        self,
+        process: ForwardProcess,
+        network: nn.Module,
+        head: str | Head = "mean",
+        lengths: Lengths | None = None,
+    ):
         super().__init__()
         for name in ("num_positions", "num_states"):
             if getattr(network, name, getattr(process, name)) != getattr(process, name):
                 raise ValueError(
                     f"network must have the process's {name}, got {getattr(network, name)} and {getattr(process, name)}"
                 )
-        self.process, self.network = process, network
+        if lengths is not None and lengths.num_positions != process.num_positions:
+            raise ValueError(f"lengths must be up to {process.num_positions}, got up to {lengths.num_positions}")
+        self.process, self.network, self.lengths = process, network, lengths
         self._takes = [name for name in ("label", "given") if takes(network, name)]
         self.head = HEADS[checks.choice("head", head, tuple(HEADS))]() if isinstance(head, str) else head
         if self.ordered is not None and not isinstance(self.head, MeanHead):
@@ -104,6 +116,11 @@ class Bridge(Pretrained):
     @property
     def num_states(self) -> int:
         return self.process.num_states
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a sequence: `num_positions`, or the mean over training sequences if lengths differ."""
+        return float(self.num_positions) if self.lengths is None else self.lengths.mean
 
     @property
     def num_classes(self) -> int:
@@ -141,6 +158,7 @@ class Bridge(Pretrained):
             if given.shape != x_0.shape:
                 raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
             given = given.to(self.device)
+        given = self._given(x_0, given)
         if self.ordered is not None:
             return paths.path_loss(
                 self, x_0, label=label, given=given, orders=orders, learn_rates=learn_rates, rows=rows,
@@ -169,18 +187,23 @@ class Bridge(Pretrained):
         mu = process.p_0 if mu is None else process.marginals("mu", mu)
         end = process.clock(1.0, 1)
         per_position = (mu * process.prior_kl_table(process.evolve(process.p_0, end), end)).sum(-1)
-        return per_position.expand(self.num_positions).sum()
+        per_position = per_position.expand(self.num_positions)
+        return (per_position if self.lengths is None else self.lengths.present.to(per_position) * per_position).sum()
 
     def bound(self, x_0: Int[Tensor, "N d"] | Sliceable, **options: Any) -> Bound:
         """An upper bound on `-log p(x_0)`, with its two parts and its standard error.
 
+        If lengths differ, the prior part has `-log p(length)` in it, and padding costs nothing.
+
         Args:
             x_0: data, or a split of a data set, such as `data.test`.
-            options: `label`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or, for whole paths,
-                `dmb.paths.path_bound`.
+            options: `label`, `given`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or, for whole
+                paths, `dmb.paths.path_bound`.
         """
         x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
         options["label"] = self._label(options.get("label"), len(x_0))
+        if self.lengths is not None:
+            options["given"] = self._given(x_0, options.get("given"))
         estimate = losses.bound if self.ordered is None else paths.path_bound
         with self._evaluating():
             return estimate(self, x_0, **options)
@@ -235,7 +258,21 @@ class Bridge(Pretrained):
     def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
         """The network's output. Labels and given positions are passed only to modules that accept them."""
         told = {"label": label, "given": given}
-        return self.network(x_t, clock.t, **{name: told[name] for name in self._takes if told[name] is not None})
+        told = {name: told[name] for name in self._takes if told[name] is not None}
+        return self.without_padding(self.network(x_t, clock.t, **told))
+
+    def without_padding(self, output: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
+        """Logits of the network that give padding no chance where it is not given; as they are if there is none."""
+        if self.lengths is None or not isinstance(self.head, MeanHead):
+            return output
+        return output.index_fill(-1, torch.tensor(self.lengths.padding, device=output.device), NEVER)
+
+    def _given(self, x_0: Int[Tensor, "b d"], given: Tensor | None) -> Bool[Tensor, "b d"] | None:
+        """The given positions, padding included."""
+        if self.lengths is None:
+            return given
+        absent = self.lengths.absent(x_0)
+        return absent if given is None else absent | given
 
     def _label(self, label: Tensor | None, count: int) -> Int[Tensor, " b"] | None:
         return None if label is None else checks.labels(label, count, self.num_classes).to(self.device)
@@ -275,7 +312,7 @@ class Bridge(Pretrained):
             guidance: strength of classifier-free guidance; 1: none.
             temperature: values below 1 favour likely tokens.
             top_p: draw clean tokens only from the likeliest ones that have this total probability.
-            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks.
+            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks. If lengths differ, see `Lengths.ended`.
             legal: the tokens that may be drawn, `[n]`, `[d, n]` or `[b, d, n]`; default: all. Each clean token is drawn
                 on condition that it is legal, given the tokens that stand already. These were drawn without regard to
                 legality elsewhere: if they make legal tokens at other positions more or less likely, samples differ
@@ -291,12 +328,17 @@ class Bridge(Pretrained):
         sampler = sampler or default_sampler(self)
         name = checks.choice("sampler", sampler, tuple(SAMPLERS)) if isinstance(sampler, str) else None
         run = SAMPLERS[sampler] if isinstance(sampler, str) else sampler
-        kept, given = split_template(self.process, template)
+        rows = 1 if template is None or template.ndim == 1 else len(template)
         if count is None:
-            count = len(label) if label is not None else len(kept) if kept is not None else 1
+            count = rows if label is None else len(label)
         label = self._label(label, count)
-        if kept is not None and len(kept) not in (1, count):
-            raise ValueError(f"template must have 1 row or {count}, got {len(kept)}")
+        if rows not in (1, count):
+            raise ValueError(f"template must have 1 row or {count}, got {rows}")
+        if self.lengths is not None:
+            template = self.lengths.ended(template, count, device=self.device, generator=generator)
+            tokens = torch.arange(self.num_states, device=self.device) != self.lengths.padding
+            legal = tokens if legal is None else legal.to(self.device) & tokens[: legal.shape[-1]]
+        kept, given = split_template(self.process, template)
         given = None if given is None else given.expand(count, -1)
         legal = legal_states(self.process, count, legal, given)
         if self.ordered is None:
@@ -346,7 +388,8 @@ class Bridge(Pretrained):
                 f"a {type(self.network).__name__} cannot be saved with its bridge: make it a dmb.Network, "
                 "whose config() gives the arguments of its constructor"
             )
-        return {name: getattr(self, name).to_config() for name in _PARTS}
+        parts = {name: getattr(self, name).to_config() for name in _PARTS}
+        return parts if self.lengths is None else parts | {"lengths": self.lengths.to_config()}
 
     @classmethod
     def from_description(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> "Bridge":
@@ -354,4 +397,5 @@ class Bridge(Pretrained):
         for name, kind in _PARTS.items():
             if not isinstance(parts[name], kind):
                 raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {kind.__name__}")
-        return cls(**parts)
+        lengths = Configurable.from_config(config["lengths"]) if "lengths" in config else None
+        return cls(**parts, lengths=lengths)

@@ -127,10 +127,18 @@ class Bound:
     score: Float[Tensor, " b"]
     """`J_score` of each sequence."""
     prior: Float[Tensor, " b"]
-    """`KL(p_{1|0}(·|x_0) || p_T)` of each sequence, exact."""
+    """`KL(p_{1|0}(·|x_0) || p_T)` of each sequence, exact; with `-log p(length)` if lengths differ."""
     num_positions: int
     variance: float
-    """Estimated variance of `score + prior` from one sequence to the next, given its time stratum, in nats²."""
+    """Estimated variance of `score + prior` from one sequence to the next, given its time stratum, in nats². If numbers
+    of tokens differ, of what is left when each token of the sequence has paid the mean of all."""
+    tokens: Int[Tensor, " b"] | None = None
+    """The number of tokens that each sequence pays for, if not all `num_positions`: some are given, or padding."""
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens that a sequence pays for."""
+        return float(self.num_positions) if self.tokens is None else self.tokens.double().mean().item()
 
     @property
     def nats(self) -> float:
@@ -139,6 +147,7 @@ class Bound:
 
     @property
     def bits_per_token(self) -> float:
+        """All bits over all tokens."""
         return self._bits(self.nats)
 
     @property
@@ -155,7 +164,7 @@ class Bound:
         return self._bits(self.prior.mean(dtype=torch.float64).item())
 
     def _bits(self, nats: float) -> float:
-        return nats / self.num_positions / math.log(2)
+        return nats / self.mean_tokens / math.log(2)
 
     def __str__(self) -> str:
         return (
@@ -170,6 +179,7 @@ def bound(
     x_0: Int[Tensor, "N d"],
     *,
     label: Int[Tensor, " N"] | None = None,
+    given: Bool[Tensor, "N d"] | None = None,
     samples: int = 1,
     batch_size: int = 128,
     stratify: bool = True,
@@ -187,6 +197,8 @@ def bound(
         model: put it in evaluation mode first, to switch off dropout.
         x_0: data.
         label: classes, for a network that takes them.
+        given: positions that are known: the bound is on the others given these, and its bits are per token of these
+            others. At least one position of every row must not be given.
         samples: network calls per sequence. For the mean over many sequences 1 is best; more make each value sharper.
         batch_size: sequences per network call.
         stratify: spread the times of a batch evenly instead of drawing them independently.
@@ -199,13 +211,17 @@ def bound(
     refuse_nothing(len(x_0), samples, batch_size)
     process = model.process
     x_0 = process.data("x_0", x_0).to(model.device)
-    prior = process.prior_kl(x_0, process.p_T).sum(-1).double()
+    prior = process.prior_kl(x_0, process.p_T)
+    given, tokens = paying(given, x_0)
+    prior = (prior if given is None else torch.where(given, 0.0, prior)).sum(-1).double()
+    if model.lengths is not None:
+        prior += model.lengths.nats(model.lengths.of(x_0))
     score = torch.zeros_like(prior)
     density, moves = TimeDensity(central=stratify, device=x_0.device), MoveControl(process)
-    squares, differences = 0.0, 0
+    ordered, rest = list[Tensor](), list[Tensor]()  # estimates of each batch and their rows, by time
     for _ in range(samples):
         for rows in torch.randperm(len(x_0), generator=generator, device=x_0.device).split(batch_size):
-            x = x_0[rows]
+            x, known = x_0[rows], None if given is None else given[rows]
             # drawn anew for every batch: the density must not depend on the times it is used for
             if stratify:
                 u = numerics.stratified_times(len(rows), generator=generator, device=x.device)
@@ -214,14 +230,15 @@ def bound(
             t, weight = density.at(u) if importance else (u, torch.ones_like(u))
             clock = process.solve(t)
             if split:
-                x_t, branch = sample_split(process, x, clock, generator)
+                x_t, branch = sample_split(process, x, clock, generator, known)
             else:
                 x_t, branch = process.sample(x, clock, generator=generator), torch.ones_like(t)
-            value = model.integrand(x_t, x, clock, None if label is None else label[rows]).sum(-1).double()
+                x_t = x_t if known is None else torch.where(known, x, x_t)
+            value = model.integrand(x_t, x, clock, None if label is None else label[rows], known).sum(-1).double()
             if value.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")
             if control:
-                features = moves.features(x, x_t, clock)
+                features = moves.features(x, x_t, clock, known)
                 explained = moves.predict(features)
                 moves.update(features, t, value, weight * branch)
                 value = value - explained
@@ -229,16 +246,40 @@ def bound(
             density.learn()
             estimate = weight * branch * value
             score[rows] += estimate / samples
-            # neighbouring strata differ little in their means, so successive differences show the rest of the variance
-            squares += (estimate + prior[rows])[u.argsort()].diff().square().sum().item() / 2
-            differences += len(rows) - 1
+            by_time = u.argsort()
+            ordered.append(estimate[by_time])
+            rest.append(rows[by_time])
             if progress is not None:
                 progress(len(rows))
+    expected = expected_nats(score + prior, tokens)
+    differences = len(x_0) - len(ordered)
     if samples == 1 and stratify and differences > 0:
-        variance = squares / differences
+        # neighbouring strata differ little in their means, so successive differences show the rest of the variance
+        steps = [(e + (prior - expected)[rows]).diff() for e, rows in zip(ordered, rest, strict=True)]
+        variance = torch.cat(steps).square().sum().item() / 2 / differences
     else:  # times differ freely, or a sequence's samples share its data: the spread over sequences is what counts
-        variance = (score + prior).var().item() if len(x_0) > 1 else math.nan
-    return Bound(score, prior, process.num_positions, variance)
+        variance = (score + prior - expected).var().item() if len(x_0) > 1 else math.nan
+    return Bound(score, prior, process.num_positions, variance, tokens)
+
+
+def expected_nats(nats: Float[Tensor, " b"], tokens: Int[Tensor, " b"] | None) -> Float[Tensor, " b"]:
+    """What each sequence would cost if every token cost the same: the error of a ratio is that of what is left."""
+    return torch.zeros_like(nats) if tokens is None else nats.sum() / tokens.sum() * tokens
+
+
+def paying(
+    given: Bool[Tensor, "N d"] | None, x_0: Int[Tensor, "N d"]
+) -> tuple[Bool[Tensor, "N d"] | None, Int[Tensor, " N"] | None]:
+    """The given positions, checked, and how many others each row has."""
+    if given is None:
+        return None, None
+    if given.shape != x_0.shape:
+        raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
+    given = given.to(x_0.device)
+    tokens = (~given).sum(-1)
+    if not tokens.all():
+        raise ValueError(f"given must leave out a position of every row, got all of row {int(tokens.argmin())}")
+    return given, tokens
 
 
 def refuse_nothing(sequences: int, samples: int, batch_size: int) -> None:

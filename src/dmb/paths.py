@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import numerics
-from dmb.losses import Bound, refuse_nothing
+from dmb.losses import Bound, expected_nats, paying, refuse_nothing
 
 if TYPE_CHECKING:  # which imports this module
     import dmb.bridge
@@ -92,7 +92,7 @@ def path_costs(
 ) -> Float[Tensor, "b d"]:
     """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
     output = model.network(x_0, turn=turn, **({} if label is None else {"label": label}))
-    logits = torch.where(model.process.data_states, output.to(model.process.dtype), -torch.inf)
+    logits = torch.where(model.process.data_states, model.without_padding(output).to(model.process.dtype), -torch.inf)
     return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
 
@@ -152,6 +152,7 @@ def path_bound(
     x_0: Int[Tensor, "N d"],
     *,
     label: Int[Tensor, " N"] | None = None,
+    given: Bool[Tensor, "N d"] | None = None,
     samples: int = 1,
     batch_size: int = 128,
     generator: torch.Generator | None = None,
@@ -163,6 +164,7 @@ def path_bound(
         model: put it in evaluation mode first, to switch off dropout.
         x_0: data.
         label: classes, for a network that takes them.
+        given: positions that are known; see `dmb.losses.bound`.
         samples: orders per sequence, one network call each. For the mean over many sequences 1 is best.
         batch_size: sequences per network call.
         generator: source of all randomness.
@@ -170,15 +172,22 @@ def path_bound(
     """
     refuse_nothing(len(x_0), samples, batch_size)
     x_0 = model.process.data("x_0", x_0).to(model.device)
+    given, tokens = paying(given, x_0)
+    prior = torch.zeros(len(x_0), dtype=torch.float64, device=x_0.device)
+    if model.lengths is not None:
+        prior += model.lengths.nats(model.lengths.of(x_0))
     score = torch.zeros(len(x_0), dtype=torch.float64, device=x_0.device)
     for _ in range(samples):
         for rows in torch.arange(len(x_0), device=x_0.device).split(batch_size):
-            turn = turns_for(model, len(rows), generator=generator)
+            known = None if given is None else given[rows]
+            turn = turns_for(model, len(rows), given=known, generator=generator)
             cost = path_costs(model, x_0[rows], turn, None if label is None else label[rows])
+            cost = cost if known is None else torch.where(known, 0.0, cost)
             if cost.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")
             score[rows] += cost.double().sum(-1) / samples
             if progress is not None:
                 progress(len(rows))
-    variance = score.var().item() if len(x_0) > 1 else float("nan")
-    return Bound(score, torch.zeros_like(score), model.num_positions, variance)
+    left = score + prior - expected_nats(score + prior, tokens)
+    variance = left.var().item() if len(x_0) > 1 else float("nan")
+    return Bound(score, prior, model.num_positions, variance, tokens)

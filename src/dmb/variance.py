@@ -15,23 +15,32 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 def sample_split(
-    process: ForwardProcess, x_0: Int[Tensor, "b d"], clock: Clock, generator: torch.Generator | None = None
+    process: ForwardProcess,
+    x_0: Int[Tensor, "b d"],
+    clock: Clock,
+    generator: torch.Generator | None = None,
+    given: Bool[Tensor, "b d"] | None = None,
 ) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"]]:
     r"""Noisy tokens and a weight; weight times integrand has the integrand's mean, and a variance that stays finite.
 
     With chance `P = Π_i p_{t|0}(x_0^i|x_0^i)` nothing moves. Drawn plainly, the other case has chance ~ t and integrand
     ~ 1/t, whose variance over `∫dt` diverges. Here it is drawn with chance `1/(1+P)` and weighs `(1-P)(1+P)`; that
     nothing moved has chance `P/(1+P)` and weighs `1+P`. Given that something moved, the first mover is drawn by inverse
-    CDF over positions, its new state on condition that it is new, and the positions after it freely.
+    CDF over positions, its new state on condition that it is new, and the positions after it freely. Positions that are
+    `given` never move.
     """
     uniform = torch.rand(2, len(x_0), generator=generator, device=x_0.device, dtype=torch.float64)
     hazard = -process.log_prob(x_0, x_0, clock).double()
+    hazard = hazard if given is None else torch.where(given, 0.0, hazard)
     total = hazard.sum(-1)
     still, moves = torch.exp(-total), -torch.expm1(-total)
     level = -torch.log1p(-(1 - uniform[0]) * moves)
-    first = torch.searchsorted(hazard.cumsum(-1), level[:, None]).clamp(max=x_0.shape[1] - 1)
+    reached = hazard.cumsum(-1)
+    # rounding must not lead beyond the last position that can move
+    first = torch.searchsorted(reached, torch.minimum(level[:, None], reached[:, -1:]))
     position = torch.arange(x_0.shape[1], device=x_0.device)
     free = process.sample(x_0, clock, generator=generator)
+    free = free if given is None else torch.where(given, x_0, free)
     moved = process.sample_moved(x_0, clock, generator=generator)
     x_t = torch.where(position < first, x_0, torch.where(position == first, moved, free))
     nothing = uniform[1] < still / (1 + still)
@@ -115,9 +124,16 @@ class MoveControl:
         self._gram = torch.zeros(size, size, dtype=torch.float64, device=process.device)
         self._moment = torch.zeros(size, dtype=torch.float64, device=process.device)
 
-    def features(self, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b f"]:
-        """Numbers of mean 0 given `x_0` and `t`."""
+    def features(
+        self,
+        x_0: Int[Tensor, "b d"],
+        x_t: Int[Tensor, "b d"],
+        clock: Clock,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b f"]:
+        """Numbers of mean 0 given `x_0` and `t`; positions that are `given` do not move."""
         chance = -torch.expm1(self._process.log_prob(x_0, x_0, clock).double())
+        chance = chance if given is None else torch.where(given, 0.0, chance)
         excess = ((x_t != x_0).double() - chance) / clock.t[:, None]
         count = excess.sum(-1)
         return torch.stack([count, count * clock.t, (excess * surprisal(self._process, x_0)).sum(-1)], dim=-1)

@@ -10,13 +10,14 @@ from dmb.data.loading import refuse_encoding, refuse_levels, refuse_unlike
 
 
 def kind_of(source: str | Path) -> str:
-    """What kind of data: `text`, `table`, `array`, `images`; or `codes`, which `dmb tokenize` made."""
+    """What kind of data: `text`, `table`, `array`, `images`, `records`; or `codes`, which `dmb tokenize` made."""
     return "codes" if is_codes(source) else data.kind_of(source)
 
 
 def load(
     source: str | Path,
     *,
+    kind: data.Kind | None = None,
     length: int | None = None,
     encoding: str = "characters",
     levels: int | None = None,
@@ -30,7 +31,8 @@ def load(
 
     Args:
         source: a name, or a path.
-        length: tokens of a sequence of text.
+        kind: read a file as this kind.
+        length: tokens of a sequence of text, or of the longest record.
         encoding: of a text file.
         levels: a channel of an image has.
         most_states: that an array may have.
@@ -44,9 +46,11 @@ def load(
     """
     if not is_codes(source):
         return data.load(
-            source, length=length, encoding=encoding, levels=levels, most_states=most_states, kinds=kinds, bins=bins,
-            codec=codec, progress=progress,
+            source, kind=kind, length=length, encoding=encoding, levels=levels, most_states=most_states, kinds=kinds,
+            bins=bins, codec=codec, progress=progress,
         )  # fmt: skip
+    if kind is not None:
+        raise ValueError(f"kind must be left out for codes, got {kind} for {source}")
     refuse_levels(source, levels)
     refuse_encoding(source, encoding)
     found = read_codes(source, codec)

@@ -69,12 +69,14 @@ class BoundResult:
     samples: int
     """Draws of time and noise per sequence."""
     seed: int
+    token: str = "token"
+    """What the data call a token."""
     step: int | None = None
     """The step of the model that was evaluated."""
 
     def in_words(self) -> str:
         """The bound with its standard error."""
-        return f"{self.bits:.4f} ± {self.stderr:.4f} bits per token on {self.split}"
+        return f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,7 +122,7 @@ def _finished(run: Run) -> str:
     best, path = run.best(), shlex.quote(str(run.path))
     if best is None:
         return f"ended before the first evaluation: dmb resume {path} continues"
-    bound = f"{best.bits:.4f} ± {best.stderr:.4f} bits per token on validation data, at step {best.step:,}"
+    bound = f"{best.bits:.4f} ± {best.stderr:.4f} bits per {run.codec.token} on validation data, at step {best.step:,}"
     return f"best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
 
 

@@ -12,6 +12,7 @@ from dmb.data.codecs import Columns as Columns
 from dmb.data.codecs import Grid as Grid
 from dmb.data.codecs import ImageCodec as ImageCodec
 from dmb.data.codecs import Picture as Picture
+from dmb.data.codecs import Records as Records
 from dmb.data.codecs import Text as Text
 from dmb.data.codecs import Tokenizer as Tokenizer
 from dmb.data.home import data_home as data_home
@@ -27,6 +28,7 @@ from dmb.data.sources.images import images as images
 from dmb.data.sources.markov import markov as markov
 from dmb.data.sources.markov import markov_bits as markov_bits
 from dmb.data.sources.pydocs import pydocs as pydocs
+from dmb.data.sources.records import records as records
 from dmb.data.sources.table import table as table
 from dmb.data.sources.text import text as text
 from dmb.data.sources.text8 import prepare_text8 as prepare_text8

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +14,7 @@ from dmb.data.splits import Batch as Batch
 from dmb.data.splits import Rows as Rows
 from dmb.data.splits import Split as Split
 from dmb.data.splits import Stream as Stream
+from dmb.lengths import Lengths
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +30,7 @@ class DataSet:
         test: the split for reporting results.
         state_counts: the number of states of each position, if they differ.
         num_classes: labels lie in `[0, num_classes)`; 0 for data without labels.
+        padding: the state that stands after the end of shorter sequences; None if all have the same length.
         notes: notes on how the data were read: what was guessed, changed or dropped.
     """
 
@@ -39,6 +42,7 @@ class DataSet:
     test: Split
     state_counts: Int[Tensor, " d"] | None = None
     num_classes: int = 0
+    padding: int | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -66,6 +70,14 @@ class DataSet:
     def num_states(self) -> int:
         """`n`, the number of states of a token."""
         return self.train.num_states
+
+    @cached_property
+    def lengths(self) -> Lengths | None:
+        """The law of the lengths of training sequences; None if all sequences have the same length."""
+        if self.padding is None:
+            return None
+        reach = len(self.train) - self.train.counts()[:, self.padding]
+        return Lengths((reach - torch.nn.functional.pad(reach[1:], (0, 1))).tolist(), self.padding)
 
     def splits(self) -> dict[str, Split]:
         """The three splits by name."""
@@ -106,7 +118,7 @@ class DataSet:
 
         `μ(x) = (count(x) + pseudo_count / m) / (N + pseudo_count)` for the `m` states of the position, 0 for others.
         The pseudo count keeps the cost of states that do not occur in training finite. All positions of a text share
-        one histogram, and so one row, expanded.
+        one histogram, and so one row, expanded; so do those of sequences that differ in length, without their padding.
 
         >>> from dmb.data import array
         >>> import numpy as np
@@ -116,18 +128,25 @@ class DataSet:
         """
         return self._marginals(pseudo_count).float().expand(self.num_positions, -1)
 
-    def unigram_bits(self, split: Split, marginals: Float[Tensor, "d n"] | None = None) -> float:
+    def unigram_bits(
+        self, split: Split, marginals: Float[Tensor, "d n"] | None = None, lengths: Lengths | None = None
+    ) -> float:
         """Cross-entropy in bits per token of `split` under the marginals: the baseline that every model must beat.
 
-        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted. `μ` is `marginals()` by default.
+        `-1/N Σ count(x) log2 μ(x)`, where `N` is the number of tokens counted. `μ` is `marginals()` by default. If
+        lengths differ, every sequence pays `-log2 p(length)` as well, with the law `lengths` (default: `self.lengths`).
         """
         if split.num_states != self.num_states:
             raise ValueError(f"split must have {self.num_states} states, got {split.num_states}")
-        counts = split.counts().double()
+        counts, nats = self._counts(split), 0.0
+        if self.padding is not None:
+            lengths = lengths or self.lengths
+            assert lengths is not None
+            nats = float(sum(lengths.nats(lengths.of(split[rows])).sum() for rows in _blocks(len(split))))
         mu = self._marginals(1.0) if marginals is None else marginals[: len(counts)].double()
         if len(mu) not in (1, len(counts)):
             raise ValueError(f"split must have {len(mu)} positions, got {split.num_positions}")
-        return float(-torch.special.xlogy(counts, mu).sum() / counts.sum() / math.log(2))
+        return float((nats - torch.special.xlogy(counts, mu).sum()) / counts.sum() / math.log(2))
 
     def baselines(self) -> dict[str, float]:
         """`unigram_bits` of every split, by name."""
@@ -140,9 +159,17 @@ class DataSet:
     def _marginals(self, pseudo_count: float) -> Float[Tensor, "h n"]:
         if not 0 <= pseudo_count < math.inf:
             raise ValueError(f"pseudo_count must be finite and at least 0, got {pseudo_count}")
-        counts, legal = self.train.counts().double(), self._legal().double()
+        counts, legal = self._counts(self.train), self._legal().double()
         smooth = pseudo_count * legal / legal.sum(-1, keepdim=True)
         return (counts + smooth) / (counts.sum(-1, keepdim=True) + pseudo_count)
+
+    def _counts(self, split: Split) -> Float[Tensor, "h n"]:
+        """How often each state occurs, padding never."""
+        counts = split.counts().double()
+        if self.padding is None:
+            return counts
+        counts[:, self.padding] = 0
+        return counts.sum(0, keepdim=True)
 
     def _legal(self) -> Bool[Tensor, "h n"]:
         if self.state_counts is None:
@@ -169,3 +196,7 @@ class DataSet:
                 raise ValueError(
                     f"{part} tokens must lie in [0, {state_counts[position]}) at position {position}, got {token}"
                 )
+
+
+def _blocks(count: int, size: int = 4096) -> list[slice]:
+    return [slice(first, first + size) for first in range(0, count, size)]

@@ -9,7 +9,7 @@ from dmb.data.delimited import looks_delimited
 from dmb.data.home import existing
 from dmb.data.sources.images import EXTENSIONS
 
-Kind = Literal["text", "table", "array", "images"]
+Kind = Literal["text", "table", "array", "images", "records"]
 
 NAMES: dict[str, Kind] = {
     "cifar10": "images",
@@ -24,6 +24,13 @@ BY_EXTENSION: dict[str, Kind] = {
     ".csv": "table",
     ".tsv": "table",
     ".parquet": "table",
+    ".fasta": "records",
+    ".fa": "records",
+    ".faa": "records",
+    ".fna": "records",
+    ".smi": "records",
+    ".smiles": "records",
+    ".jsonl": "records",
     ".txt": "text",
     ".md": "text",
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from dmb.data.base import DataSet
-from dmb.data.codecs import Codec, Columns, Picture, Text
+from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.home import Progress
 from dmb.data.kinds import BY_EXTENSION, Kind, kind_of
 from dmb.data.kinds import is_name as is_name
@@ -15,6 +15,7 @@ from dmb.data.sources.digits import digits
 from dmb.data.sources.images import images
 from dmb.data.sources.markov import markov
 from dmb.data.sources.pydocs import pydocs
+from dmb.data.sources.records import records
 from dmb.data.sources.table import table
 from dmb.data.sources.text import text
 from dmb.data.sources.text8 import text8
@@ -42,7 +43,8 @@ def load(
     Args:
         source: a name, or a path. A string that is a name means the data set; `./digits` or a `Path` mean the file.
         kind: read a file as this kind. Default: `kind_of(source)`.
-        length: tokens per sequence, for text; default: the data set's own. Other data have a fixed length.
+        length: tokens per sequence, for text; default: the data set's own. Of records, the longest to keep. Other data
+            have a fixed length.
         encoding: encoding of a text file; see `text`.
         levels: levels per channel of an image; default: 256.
         most_states: values of an array must lie below this; default: 65,536.
@@ -74,6 +76,9 @@ def load(
     elif kind == "table":
         own = codec if isinstance(codec, Columns) else None
         data = table(source, own, kinds=kinds, bins=64 if bins is None else bins, progress=progress)
+    elif kind == "records":
+        data = records(source, length, codec if isinstance(codec, Records) else None, progress=progress)
+        length = None  # records may all be shorter
     else:
         data = text(source, encoding=encoding, codec=codec, progress=progress, **sized)
     refuse_unlike(data, length, codec)

@@ -54,7 +54,7 @@ class Learner:
         if isinstance(
             given, nn.Parameter
         ):  # one that no loss reaches would keep several processes waiting for its gradient
-            given.requires_grad_(settings.infill > 0)
+            given.requires_grad_(settings.infill > 0 or bridge.lengths is not None)
         self.average = AveragedModel(self.network, multi_avg_fn=self._move_average)
         self.average.requires_grad_(False)
         if settings.compile:
@@ -65,8 +65,8 @@ class Learner:
         else:
             self.average.to(fabric.device)
         self.average.n_averaged = self.average.n_averaged.cpu()  # read at every step: no device is to be waited for
-        self.model = Bridge(self.process, self.wrapped, bridge.head)
-        self.averaged = Bridge(self.process, self.average.module, bridge.head)
+        self.model = Bridge(self.process, self.wrapped, bridge.head, bridge.lengths)
+        self.averaged = Bridge(self.process, self.average.module, bridge.head, bridge.lengths)
 
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.network.parameters() if p.requires_grad and p.ndim < 2]
@@ -107,7 +107,7 @@ class Learner:
         optimiser, progress = self.matrix_optimiser, self.progress
         assert optimiser is not None
         self.baseline.learn(self.reduce)
-        loss = self.model.prior_loss() / self.model.num_positions
+        loss = self.model.prior_loss() / self.model.mean_length
         if loss.requires_grad:  # by whole paths it is a constant
             loss.backward()
         finite = [loss.isfinite()]
@@ -134,7 +134,7 @@ class Learner:
 
     def bits(self, nats: float) -> float:
         """Bits per token from nats per sequence."""
-        return nats / self.model.num_positions / math.log(2)
+        return nats / self.model.mean_length / math.log(2)
 
     def _move_average(self, average: Any, current: Any, _: Any) -> None:
         """An exponential average that forgets its start faster than `ema` alone would: the first steps are poor."""

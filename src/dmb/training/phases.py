@@ -70,7 +70,7 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
             rows=rows,
             generator=seeded(settings.seed, "matrix noise", step, device=learner.fabric.device),
         )
-        (loss.mean() / settings.accumulate / model.num_positions).backward()
+        (loss.mean() / settings.accumulate / model.mean_length).backward()
 
 
 def score_phase(learner: Learner, data: Split) -> Iterator[ScoreStep]:
@@ -152,7 +152,7 @@ def _score_backward(
             rows=rows,
             generator=generator,
         )
-        fabric.backward(loss.mean() / settings.accumulate / model.num_positions)
+        fabric.backward(loss.mean() / settings.accumulate / model.mean_length)
     plain = torch.ones_like(loss) if given is None else (~given[rows].any(-1)).to(loss.dtype)
     return loss.detach().double(), plain.double()
 

@@ -38,6 +38,8 @@ class TrainingReport(Report):
     }
 
     phase: Literal["matrix", "score", "validation"]
+    token: str = "token"
+    """What the data call a token."""
     cycle: int
     tokens: int
     """Number of training tokens in Score-learning so far."""
@@ -65,6 +67,7 @@ class TrainingReport(Report):
 
     def record(self) -> dict[str, Any]:
         record = super().record()
+        del record["token"]
         bound = record.pop("validation", None)
         if bound is not None:
             record |= {"bits": bound.bits_per_token, "stderr": bound.stderr}
@@ -77,10 +80,10 @@ class TrainingReport(Report):
     def facts(self) -> list[Fact]:
         if self.validation is not None:
             bound = f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
-            return [Fact("bound", bound, "bits per token", main=True)]
+            return [Fact("bound", bound, f"bits per {self.token}", main=True)]
         if self.score_bits is None:
-            return [Fact("J_Q", f"{self.prior_bits:.5f}", "bits per token")]
-        return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", "tokens/s")]
+            return [Fact("J_Q", f"{self.prior_bits:.5f}", f"bits per {self.token}")]
+        return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", f"{self.token}s/s")]
 
 
 def train(
@@ -147,8 +150,9 @@ class Algorithm1(Learner):
         settings, progress = self.settings, self.progress
         while progress.cycle < settings.cycles and not self._converged():
             if progress.phase == "matrix":
-                by_paths = self.bridge.ordered is not None  # which have no prior that would depend on p_0
-                if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and not by_paths:
+                # whole paths have no prior that would depend on p_0; if lengths differ, chains would have to end
+                estimable = self.bridge.ordered is None and self.bridge.lengths is None
+                if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and estimable:
                     self.reestimate_marginals()
                 for _ in matrix_phase(self, self.data.train):
                     report = self._report("matrix", alpha=self._alpha()) if matrix_is_over(self) else None
@@ -183,7 +187,8 @@ class Algorithm1(Learner):
         if world > 1:
             score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
             variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
-            bound = Bound(score, prior, bound.num_positions, variance)
+            tokens = None if bound.tokens is None else gathered(fabric, bound.tokens.double()).long()
+            bound = Bound(score, prior, bound.num_positions, variance, tokens)
         sample = self.averaged.sample(
             1,
             steps=settings.chain_steps,
@@ -216,14 +221,17 @@ class Algorithm1(Learner):
         progress, settings = self.progress, self.settings
         if self.joint:  # the rates have moved since the report before
             progress.prior_bits = self.prior_bits()
-        tokens = progress.step * settings.batch_size * self.data.num_positions
-        return TrainingReport(phase=phase, cycle=progress.cycle, tokens=tokens, prior_bits=progress.prior_bits, **parts)
+        tokens = round(progress.step * settings.batch_size * self.bridge.mean_length)
+        return TrainingReport(
+            phase=phase, token=self.data.codec.token, cycle=progress.cycle, tokens=tokens,
+            prior_bits=progress.prior_bits, **parts,
+        )  # fmt: skip
 
     def _score_report(self, gradient_norm: float) -> TrainingReport:
         progress = self.progress
         now, (step, then) = time.perf_counter(), self._since
         self._since = (progress.step, now)
-        tokens = (progress.step - step) * self.settings.batch_size * self.data.num_positions
+        tokens = (progress.step - step) * self.settings.batch_size * self.bridge.mean_length
         mean = progress.seen_bits / progress.seen_steps
         progress.seen_bits, progress.seen_steps = 0.0, 0
         return self._report(

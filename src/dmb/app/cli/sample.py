@@ -12,8 +12,9 @@ from dmb.app.display import counting
 from dmb.app.evaluation.drawing import draw
 from dmb.app.evaluation.long import draw_long
 from dmb.app.runs import Run
-from dmb.data import Text
+from dmb.data import Records, Text
 from dmb.files import to_json
+from dmb.lengths import BLANK
 from dmb.training.engine import Accelerator, device
 
 
@@ -43,8 +44,8 @@ def sample(
     Args:
         run: the run folder.
         n: number of samples.
-        length: symbols per text sample; if longer than in training, text is written window by window, each conditioned
-            on the second half of the previous one.
+        length: symbols per sample, for text and records; a text longer than in training is written window by window,
+            each conditioned on the second half of the previous one.
         steps: network calls per sample; default: 64. A causal network takes one call per token.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
@@ -54,7 +55,7 @@ def sample(
         temperature: values below 1 favour likely tokens.
         top_p: sample only the likeliest tokens that have this total probability.
         seed: seed of all random numbers.
-        out: write to a file in the format of the data (.txt, .csv, .parquet, .npy, .png) instead of printing.
+        out: write to a file in the format of the data (.txt, .csv, .parquet, .fasta, .npy, .png) instead of printing.
         accelerator: cpu, cuda, or auto: a GPU if there is one.
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
         json_: print JSON: tokens, and each sample as text.
@@ -63,8 +64,8 @@ def sample(
     bridge = folder.bridge(device(accelerator))
     if n < 1:
         raise ValueError(f"-n must be at least 1, got {n}")
-    if length is not None and not isinstance(folder.codec, Text):
-        raise ValueError(f"--length is for text; samples of {run} have {bridge.num_positions} tokens")
+    if length is not None and not isinstance(folder.codec, Text | Records):
+        raise ValueError(f"--length is for text and records; samples of {run} have {bridge.num_positions} tokens")
     if length is not None and length < 1:
         raise ValueError(f"--length must be at least 1, got {length}")
     if out is not None:
@@ -72,6 +73,14 @@ def sample(
         if json_:
             raise ValueError("--json prints, --out writes: choose one")
     known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
+    if isinstance(folder.codec, Records) and length is not None:
+        if length > bridge.num_positions:
+            raise ValueError(f"--length must be at most {bridge.num_positions}, the longest record, got {length}")
+        known = torch.full((bridge.num_positions,), -1) if known is None else known
+        if (known[length:] != -1).any():
+            raise ValueError(f"the template must have at most --length {length} symbols")
+        known = torch.where(known == -1, BLANK, known)
+        known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), label)
     options = {"steps": steps, "sampler": sampler, "guidance": guidance, "temperature": temperature, "top_p": top_p}
     with counting(notes, "sampling") as progress:

@@ -19,7 +19,8 @@ Train a model of discrete data, by Algorithm 1 of the paper.
 
 The type of the data decides the recipe, that is, the default settings. Every setting is a flag. Examples:
 `dmb train novel.txt`; `dmb train survey.csv --minutes 5`; `dmb train tokens.npy --width 128 --cycles 4`;
-`dmb train photos/`; `dmb train digits --head score`; `dmb train digits --help` for the defaults for digits.
+`dmb train proteins.fasta`; `dmb train photos/`; `dmb train digits --head score`;
+`dmb train digits --help` for the defaults for digits.
 
 Ctrl-C stops training at any time; `dmb resume RUN` continues it.
 """
@@ -46,11 +47,11 @@ class Train:
     """What to train, and where to write it."""
 
     path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
-    """A file (text, .csv, .parquet, .npy, .npz), a folder of images or of codes, or built-in data:
-    digits, pydocs, text8, cifar10, markov."""
+    """A file (text, .csv, .parquet, .fasta, .smi, .jsonl, .npy, .npz), a folder of images or of codes, or built-in
+    data: digits, pydocs, text8, cifar10, markov."""
     recipe: str | None = None
     """The settings to start from; default: those that suit the data. Give a name (digits, text, table, array,
-    sequences, images, codes, text8, text8_paper, codes_paper), a run folder, or FILE.py:FUNCTION."""
+    sequences, records, images, codes, text8, text8_paper, codes_paper), a run folder, or FILE.py:FUNCTION."""
     out: Annotated[Path | None, arg(metavar="RUN")] = None
     """The run folder; default: runs/<data>-<time>."""
     resume: bool = False

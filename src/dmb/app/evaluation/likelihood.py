@@ -32,10 +32,12 @@ class Likelihood:
     """Draws of time and noise per sequence."""
     seed: int
     """Seed of these draws."""
+    token: str = "token"
+    """What the data call a token."""
 
     def __str__(self) -> str:
         return (
-            f"{self.bits:.4f} ± {self.stderr:.4f} bits per token on {self.split} "
+            f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split} "
             f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f}); marginals alone {self.unigram_bits:.4f}"
         )
 
@@ -94,10 +96,11 @@ def likelihood(
         stderr=bound.stderr,
         score_bits=bound.score_bits,
         prior_bits=bound.prior_bits,
-        unigram_bits=data.unigram_bits(part, marginals),
+        unigram_bits=data.unigram_bits(part, marginals, bridge.lengths),
         sequences=len(chosen),
         of_sequences=len(part),
-        tokens=len(chosen) * data.num_positions,
+        tokens=round(len(chosen) * bound.mean_tokens),
         samples=samples,
         seed=seed,
+        token=data.codec.token,
     )

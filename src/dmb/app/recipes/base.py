@@ -16,7 +16,7 @@ from dmb import grouping
 from dmb.app.loading import load
 from dmb.bridge import Bridge
 from dmb.clocks import Steady, Varying
-from dmb.data import Codec, DataSet
+from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
@@ -31,10 +31,12 @@ class DataChoice:
     """How the data are read."""
 
     source: Annotated[str, Fixed]
-    """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`; a folder of images; or a folder of
-    codes from `dmb tokenize`."""
+    """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`, `.fasta`, `.smi`, `.jsonl`; a folder
+    of images; or a folder of codes from `dmb tokenize`."""
+    read_as: Kind | None = None
+    """Read a file as this kind of data; default: its extension decides."""
     length: int | None = None
-    """Tokens per sequence, for text."""
+    """Tokens per sequence, for text; for records, symbols of the longest one to keep."""
     encoding: str = "characters"
     """How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json."""
     levels: int | None = None
@@ -55,7 +57,7 @@ class DataChoice:
     ) -> DataSet:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
         return load(
-            source or self.source, length=self.length, encoding=self.encoding, levels=self.levels,
+            source or self.source, kind=self.read_as, length=self.length, encoding=self.encoding, levels=self.levels,
             most_states=self.most_states, kinds=self._kinds(), bins=self.bins, codec=codec, progress=progress,
         )  # fmt: skip
 
@@ -307,7 +309,7 @@ class Recipe:
         process = self.process.build(data, seeded(self.training.seed, "process"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
-            return Bridge(process, self.network.build(process, data.num_classes), self.head)
+            return Bridge(process, self.network.build(process, data.num_classes), self.head, data.lengths)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
         """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""

@@ -40,8 +40,9 @@ def register(maker: Maker) -> Maker:
     return maker
 
 
-for _maker in (settings.digits, settings.text, settings.table, settings.array, settings.sequences, settings.images,
-               settings.codes, settings.text8, settings.text8_paper, settings.codes_paper):  # fmt: skip
+for _maker in (settings.digits, settings.text, settings.table, settings.array, settings.sequences, settings.records,
+               settings.images, settings.codes, settings.text8, settings.text8_paper,
+               settings.codes_paper):  # fmt: skip
     register(_maker)
 
 

@@ -5,6 +5,7 @@ import io
 from itertools import groupby
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 
 from dmb.app.reports.contents import Block, Contents
@@ -24,7 +25,11 @@ def trajectories(contents: Contents) -> list[Block]:
     """Validation examples on their way to noise, samples on their way from it."""
     device = contents.bridge.device
     generator = seeded(contents.seed, "report", "forward", device=device)
-    forward = forward_path(contents.process, contents.examples[:PICTURES].to(device), generator=generator)
+    x_0, lengths = contents.examples[:PICTURES].to(device), contents.bridge.lengths
+    forward = forward_path(contents.process, x_0, generator=generator)
+    if lengths is not None:  # padding stays
+        absent = lengths.absent(x_0)
+        forward = [State(state.t, torch.where(absent, x_0, state.x)) for state in forward]
     there = "Validation data on the way to noise, at times between which equal shares of all changes fall."
     back = f"Samples on the way from noise to data, in {contents.steps} steps."
     time = "" if contents.bridge.ordered is None else " Time is the share of masked tokens."

@@ -2,7 +2,7 @@
 
 import math
 import re
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,20 +27,40 @@ class Bar(NamedTuple):
 
 def marginals(contents: Contents) -> list[Block]:
     """How often states occur, in each column or at all positions together."""
-    columns, mu, samples = contents.columns, contents.marginals, contents.samples
+    columns, mu, samples, what = contents.columns, contents.marginals, contents.samples, "samples"
+    if contents.bridge.lengths is not None:  # all positions together, without padding
+        mu, samples, what = mu[:1], samples[samples != contents.bridge.lengths.padding][:, None], "tokens of samples"
     note = (
-        f"Total-variation distance of {len(samples):,} samples from the data, averaged over positions: "
+        f"Total-variation distance of {len(samples):,} {what} from the data, averaged over positions: "
         f"{total_variation(mu, samples):.4f}; as many independent draws from the data’s marginals would show "
         f"{expected_variation(mu, len(samples)):.4f}."
     )
     if columns is None:
-        mean = mu[0] if mu.stride(0) == 0 else mu.mean(0)
+        mean = mu[0] if len(mu) == 1 or mu.stride(0) == 0 else mu.mean(0)
         groups = [("", _bars(contents, 0, mean, samples.flatten(), MOST_STATES))]
     else:
         note += f" The first {MOST_COLUMNS} of {len(mu):,} columns are shown." if len(mu) > MOST_COLUMNS else ""
         rows = zip(columns[:MOST_COLUMNS], mu, samples.T, strict=False)
         groups = [(name, _bars(contents, i, p, tokens, MOST_VALUES)) for i, (name, p, tokens) in enumerate(rows)]
-    return [Block(kind="bars", title="Marginals of data and samples", note=note, body=groups)]
+    return [Block(kind="bars", title="Marginals of data and samples", note=note, body=groups), *_lengths(contents)]
+
+
+def _lengths(contents: Contents) -> list[Block]:
+    """How long sequences are, if lengths differ."""
+    lengths = contents.bridge.lengths
+    if lengths is None:
+        return []
+    drawn = torch.bincount(lengths.of(contents.samples), minlength=lengths.num_positions + 1)[1:] / len(
+        contents.samples
+    )
+    seen = torch.tensor(lengths.counts) / sum(lengths.counts)
+    ends = torch.linspace(0, len(seen), min(MOST_VALUES, len(seen)) + 1).round().long().tolist()
+    bars = [
+        Bar(f"{a + 1}–{b}" if b > a + 1 else f"{b}", float(seen[a:b].sum()), float(drawn[a:b].sum()))
+        for a, b in pairwise(ends)
+    ]
+    note = "Lengths are drawn from those of the training data, smoothed."
+    return [Block(kind="bars", title="Lengths of data and samples", note=note, body=[("", bars)])]
 
 
 def associations(contents: Contents) -> list[Block]:

@@ -31,7 +31,10 @@ def headline(contents: Contents) -> tuple[str, str]:
     for split, result in [*found, ("validation", best)]:
         if best is not None and result is not None and result.step == best.step and math.isfinite(result.bits):
             bound, unigram, saved = _row(contents, split, result.bits, result.stderr)
-            return bound, f"bits per token on {split} data; marginals alone need {unigram}: {saved} saved"
+            return (
+                bound,
+                f"bits per {contents.run.codec.token} on {split} data; marginals alone need {unigram}: {saved} saved",
+            )
     return "", "No bound has been computed yet."
 
 
@@ -48,7 +51,7 @@ def results(contents: Contents) -> list[Block]:
         rows.append([name, *_row(contents, "validation", best.bits, best.stderr), ""])
     note = "± is one standard error. “Marginals alone”: each token on its own, by the marginals of the training data."
     note += "" if "test" in contents.bounds else " Run “dmb evaluate” for the bound on test data."
-    header = ["data", "bound, bits per token", "marginals alone", "saved", "sequences"]
+    header = ["data", f"bound, bits per {contents.run.codec.token}", "marginals alone", "saved", "sequences"]
     blocks = [Block(kind="table", body=(header, rows), note=note)] if rows else []
     blocks.append(Block(kind="facts", body=_facts(contents)))
     folder = contents.run.path / "vqvae"
@@ -73,12 +76,12 @@ def curves(contents: Contents) -> list[Block]:
     blocks, step = [], values(validation, "step")
     if len(validation) > 1:
         line = Line("bound ± 2 standard errors", step, values(validation, "bits"), values(validation, "stderr"))
-        drawn = over_steps([line], "bits per token", level=_unigram(contents, "validation"))
+        drawn = over_steps([line], f"bits per {contents.run.codec.token}", level=_unigram(contents, "validation"))
         blocks.append(Block(kind="figure", title="Bound on validation data", body=to_svg(drawn, "bound")))
     if len(train) > 1:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
-        drawn = over_steps([seen, unseen], "score part of the bound, bits per token", loss=True)
+        drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.run.codec.token}", loss=True)
         note = "Where the curves diverge, the model overfits."
         blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
     return blocks

@@ -28,6 +28,8 @@ class Codec(Configurable, ABC):
     """Whether `write` can also fill a folder with a `.png` for each sequence."""
     unit: ClassVar[str] = "sequences of {:,} tokens"
     """What a user calls them; filled in with the number of positions."""
+    token: ClassVar[str] = "token"
+    """What a user calls one of their tokens."""
     gap: ClassVar[str] = " "
     """What stands between two symbols in a line of them."""
 
