@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dmb.files import written_whole
+from dmb.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin
@@ -62,9 +61,7 @@ class Pretrained(nn.Module):
         """
         config = {"format": FORMAT, **self.description()}  # first: a model that cannot be described is not begun
         folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / WEIGHTS) as part:
-            tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors().items()}
-            save_file(tensors, part, metadata={"format": "pt"})
+        write_tensors(folder / WEIGHTS, self.tensors(), format="pt")
         with written_whole(folder / CONFIG) as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
@@ -112,10 +109,7 @@ class Pretrained(nn.Module):
             config_path, weights_path = (
                 Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
             )
-        try:
-            tensors = load_file(weights_path, device=map_location)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
+        tensors = read_tensors(weights_path).tensors
         model = cls._read(config_path, tensors)
         try:
             model.load_tensors(tensors)
@@ -133,7 +127,7 @@ class Pretrained(nn.Module):
             if found != FORMAT:
                 raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
             return cls.from_description(config, tensors)
-        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        except Exception as error:  # a description can be wrong in any way
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
 
 

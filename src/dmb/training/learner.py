@@ -16,6 +16,7 @@ from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
 from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
+from dmb.typed import typed
 from dmb.variance import CostBaseline, TimeDensity
 
 
@@ -208,8 +209,8 @@ class Learner:
                 self.baseline.moment.copy_(tensors["baseline.moment"])
             for optimised in self._optimised():
                 restore_optimiser(*optimised, checkpoint)
-            self.progress = TrainingState(**state)
-        except (KeyError, RuntimeError, TypeError) as error:
+            self.progress = typed(TrainingState, state)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
 
     def _optimised(self) -> list[tuple[torch.optim.Optimizer, str, dict[str, nn.Parameter]]]:

@@ -24,6 +24,7 @@ from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, Unifo
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
+from dmb.typed import check_types, typed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,9 +298,10 @@ class Recipe:
             kinds = {name: type(value) for name, value in like.sections().items()}
         try:
             given = {field.name: config[field.name] for field in fields(cls)}
-            made = {name: kind(**_tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
+            check_types(cls, given)
+            made = {name: typed(kind, _tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
             return cls(**given | made)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a recipe: {error}") from error
 
     def build(self, data: DataSet) -> Bridge:
@@ -346,8 +348,10 @@ class Recipe:
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")
 
 
-def _tupled(config: dict[str, Any], like: Any) -> dict[str, Any]:
+def _tupled(config: Any, like: Any) -> Any:
     """The settings of a section; JSON has made lists of what are tuples in `like`."""
+    if not isinstance(config, dict):
+        return config
     return {
         name: tuple(value) if isinstance(getattr(like, name, None), tuple) else value for name, value in config.items()
     }

@@ -103,17 +103,16 @@ def write_codes(
     """
     total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
     for part, split in images.splits().items():
-        with written_whole(folder / f"{part}.npy") as file:
-            tokens = np.lib.format.open_memmap(file, mode="w+", dtype=lowest, shape=(len(split), vqvae.num_positions))
-            at = 0
+        with written_whole(folder / f"{part}.npy") as file, file.open("wb") as stream:
+            shape = (len(split), vqvae.num_positions)
+            header = {"descr": lowest.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(stream, header)
             for some in picture_of(images).shown(split):
-                tokens[at : at + len(some)] = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
-                at += len(some)
+                tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+                stream.write(tokens.astype(lowest).tobytes())
+                done += len(some)
                 if progress is not None:
-                    progress(done + at, total)
-            tokens.flush()
-            del tokens  # some systems do not move a file that is mapped
-        done += at
+                    progress(done, total)
         labels = split.labels(slice(None))
         if labels is not None:
             with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
