@@ -226,11 +226,15 @@ class Run:
 
     def add_evaluation(self, result: Likelihood | ImageQuality, evaluated: Record | None) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
-        with locked(self.path, ".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
-            results = read_evaluations(self.path)
-            place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-            place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
-            part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+        try:
+            with locked(self.path, ".evaluation.lock", wait=True):
+                results = read_evaluations(self.path)
+                place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+                place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
+                with written_whole(self.path / EVALUATION) as part:
+                    part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+        except ValueError as error:
+            raise ValueError(f"the result was printed, but cannot be stored: {error}") from error
 
 
 class _NoBoard:
