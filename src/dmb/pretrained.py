@@ -45,9 +45,14 @@ class Pretrained(nn.Module):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Load such weights, in the precision they were saved in; a RuntimeError or ValueError if they do not fit."""
-        own = self.state_dict()
+        own, precisions = self.state_dict(), dict[tuple[str, torch.dtype], torch.dtype]()
         for name, tensor in tensors.items():
-            if name not in own or tensor.dtype == own[name].dtype:
+            if name not in own:
+                continue
+            like = (name.partition(".")[0], own[name].dtype)
+            if precisions.setdefault(like, tensor.dtype) != tensor.dtype:
+                raise ValueError(f"{name} is {tensor.dtype}, but others are {precisions[like]}")
+            if tensor.dtype == own[name].dtype:
                 continue
             if not (tensor.is_floating_point() and own[name].is_floating_point()):
                 raise ValueError(f"{name} is {tensor.dtype}")

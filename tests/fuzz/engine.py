@@ -6,7 +6,13 @@ python tests/fuzz/engine.py [cases] [first case]
 """
 
 import collections
+import contextlib
 import fcntl
+import functools
+import gc
+import importlib
+import inspect
+import io
 import json
 import os
 import random
@@ -59,6 +65,12 @@ DATA = {"tokens.npy": [], "novel.txt": ["--length", "4"], "survey.csv": [], "pho
         "codes/config.json": [], "codes/model.safetensors": []}  # fmt: skip
 KINDS = {"files": 44, "data": 18, "settings": 16, "words": 16, "full disk": 6}
 """Kinds of cases, and their share in percent."""
+_LEFT_OUT = {
+    "files": shutil.ignore_patterns("codes", "photos", "tensorboard"),
+    "settings": shutil.ignore_patterns("codes", "photos", "run", "table", "comparison"),
+    "words": shutil.ignore_patterns("codes", "table", "tensorboard"),
+}
+"""What the cases of a kind do not need."""
 
 
 @dataclass
@@ -95,10 +107,10 @@ class Campaign:
         chance = random.Random(f"case {number}")
         kind = chance.choices(list(KINDS), KINDS.values())[0]
         shutil.rmtree(self.work, ignore_errors=True)
-        shutil.copytree(self.base, self.work)
+        shutil.copytree(self.base, self.work, ignore=_LEFT_OUT.get(kind))
         case = getattr(self, "_" + kind.replace(" ", "_"))(number, chance)
         case.kind = kind
-        before = self._unreadable()
+        began = time.time_ns()
         self._run(case)
         if case.outcome == "hang" or case.outcome.startswith("signal") or "Traceback" in case.output:
             case.faults.append(case.outcome if "Traceback" not in case.output else "traceback")
@@ -107,7 +119,7 @@ class Campaign:
         elif case.outcome != "exit 0" and not self._one_line(case):
             case.faults.append("not one line")
         case.faults += [f"left {path.name}" for path in self.work.rglob(".*") if _PART.fullmatch(path.name)]
-        case.faults += [f"half-written {name}" for name in self._unreadable() - before]
+        case.faults += [f"half-written {name}" for name in self._unreadable(began)]
         return case
 
     # -- kinds --------------------------------------------------------------------------------------------------------
@@ -143,7 +155,20 @@ class Campaign:
             "train": ["train", "tokens.npy", "--out", "new", *TINY],
             "resume": [*ON_RUN["resume"]],
             "evaluate": ["evaluate", "RUN", "--split", "test", "--data", "tokens.npy", "--sequences", "2", "--json"],
-            "sample": ["sample", "RUN", "-n", "2", "--steps", "2", "--template", "1,_", "--label", "0", "--out", "x.npy"],
+            "sample": [
+                "sample",
+                "RUN",
+                "-n",
+                "2",
+                "--steps",
+                "2",
+                "--template",
+                "1,_",
+                "--label",
+                "0",
+                "--out",
+                "x.npy",
+            ],
             "report": ["report", "RUN", "--seed", "x"],
             "compare": [*ON_RUN["compare"], "--list"],
             "tokenize": ["tokenize", "photos", "--out", "new", *CODES],
@@ -186,18 +211,15 @@ class Campaign:
         table = case.arguments[0] == "compare" and case.outcome == "exit 1"  # a table, and below it what failed
         return table or (len(lines) == 1 and case.output.rstrip().endswith(lines[0]))
 
-    def _unreadable(self):
-        """JSON and tensors that cannot be read."""
-        found = set()
-        for path in self.work.rglob("*"):
-            try:
-                if path.suffix == ".json" and path.is_file():
-                    json.loads(path.read_text())
-                elif path.suffix == ".safetensors" and path.is_file():
-                    read_tensors(path)
-            except (ValueError, OSError):
-                found.add(str(path.relative_to(self.work)))
-        return found
+    def _unreadable(self, since):
+        """JSON and tensors, written after this time, that cannot be read."""
+        for path in self.work.rglob("*.*"):
+            reader = {".json": lambda path: json.loads(path.read_text()), ".safetensors": read_tensors}.get(path.suffix)
+            if reader is not None and path.is_file() and path.stat().st_mtime_ns >= since:
+                try:
+                    reader(path)
+                except (ValueError, OSError):
+                    yield path.name
 
     def _make(self):
         """The folder that cases start from; in a child, so that this process never uses what does not survive a fork."""
@@ -213,7 +235,9 @@ class Campaign:
         }))  # fmt: skip
         (self.base / "photos").mkdir()
         for index in range(20):
-            Image.fromarray((values[index % 8].repeat(11)[:64].reshape(8, 8) * 50)).save(self.base / "photos" / f"{index}.png")
+            Image.fromarray((values[index % 8].repeat(11)[:64].reshape(8, 8) * 50)).save(
+                self.base / "photos" / f"{index}.png"
+            )
         for arguments in (
             ["train", "tokens.npy", "--out", "run", *TINY],
             ["train", "survey.csv", "--out", "table", *TINY],
@@ -237,11 +261,15 @@ class Campaign:
 
 def _preload():
     """Import what commands import, once."""
-    import importlib
-
     for name in COMMANDS:
         importlib.import_module(f"dmb.app.cli.{name}")
-    for name in ("torch.utils.tensorboard", "dmb.app.comparison.curves", "dmb.app.reports", "tokenizers", "torch._dynamo"):
+    for name in (
+        "torch.utils.tensorboard",
+        "dmb.app.comparison.curves",
+        "dmb.app.reports",
+        "tokenizers",
+        "torch._dynamo",
+    ):
         importlib.import_module(name)
     import subprocess
 
@@ -249,6 +277,13 @@ def _preload():
 
     running.Popen = lambda command, **options: subprocess.Popen(["false"], **options)  # no training by comparisons
     torch.set_num_threads(1)
+    inspect.getsource = functools.cache(inspect.getsource)  # which the parser of command lines calls again and again
+    with contextlib.redirect_stdout(io.StringIO()):
+        for name in COMMANDS:
+            with contextlib.suppress(SystemExit):
+                main([name, "--help"])
+    gc.collect()
+    gc.freeze()
 
 
 def _child(case, folder, output):

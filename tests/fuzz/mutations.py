@@ -8,7 +8,25 @@ import torch
 from dmb.tensors import read_tensors, write_tensors
 from dmb.training.checkpoint import Checkpoint, read, write
 
-ODD = [None, True, -1, 0, 7, 10**20, 1e308, -0.5, float("nan"), "", "x", "\u2028", [], {}, [1, [2]], {"a": None}, "9" * 50]
+ODD = [
+    None,
+    True,
+    -1,
+    0,
+    7,
+    10**20,
+    1e308,
+    -0.5,
+    float("nan"),
+    "",
+    "x",
+    "\u2028",
+    [],
+    {},
+    [1, [2]],
+    {"a": None},
+    "9" * 50,
+]
 """JSON values that are hardly ever right."""
 WORDS = ["", "-1", "0", "ten", "nan", "inf", "1e300", "1e308", "1" + "0" * 20, "--", "-n", "=", "é", "\udcff", "None",
          "../..", "/dev/null", "/dev/zero/x", "~nobody/x", "a" * 300, "%s", "{}", "[1]", "\x00"[:0] + "\t"]  # fmt: skip

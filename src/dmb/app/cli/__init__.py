@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
-        _fail(f"not enough memory: try smaller sizes, such as width, length or batch_size ({error})", 1)
+        _fail("not enough memory: try smaller sizes, such as width, length or batch_size", 1)
     except KeyboardInterrupt as stop:
         _fail("interrupted", 128 + (stop.args[0] if stop.args else signal.SIGINT))
     else:
@@ -92,12 +92,14 @@ def _described(error: Exception) -> str:
     """An error in words; one of the system without a file's name is about the output."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
-    return f"{'the output' if error.filename is None else error.filename} cannot be used: {error.strerror}"
+    if error.filename is None:
+        return f"the output cannot be written: {error.strerror}"
+    return f"{error.filename} cannot be used: {error.strerror}"
 
 
 def _out_of_memory(error: Exception) -> bool:
     """Whether it says that memory is used up, or that a size is beyond what any machine has."""
-    words = ("allocate memory", "out of memory", "overflow", "not enough memory")
+    words = ("allocate memory", "out of memory", "not enough memory", "size calculation overflow", "numel: integer")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 

@@ -26,6 +26,9 @@ from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
 from dmb.typed import check_types, typed
 
+MOST_TILT, MOST_WIDTH, MOST_BLOCKS = 10, 1 << 14, 1 << 10
+"""Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataChoice:
@@ -111,8 +114,8 @@ class ProcessChoice:
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
         }  # fmt: skip
         schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
-        if self.tilt < 0:
-            raise ValueError(f"tilt must be at least 0, got {self.tilt}")
+        if not 0 <= self.tilt <= MOST_TILT:
+            raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
         if self.speeds and self.process in ("uniform", "tokenwise"):
             raise ValueError(
                 f"speeds must be false for process={self.process}: only the clocks of a bridge have speeds"
@@ -203,9 +206,14 @@ class NetworkChoice:
     """Condition on the class labels of the data."""
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "width", "heads", "conditioning"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, most in {
+            "blocks": MOST_BLOCKS,
+            **dict.fromkeys(("width", "heads", "conditioning"), MOST_WIDTH),
+        }.items():
+            value = getattr(self, name)
+            if not 1 <= value <= most:
+                rule = "at least 1" if value < 1 else f"at most {most:,}"
+                raise ValueError(f"{name} must be {rule}, got {value}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 

@@ -27,6 +27,7 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows, Split
+from dmb.data.home import reason
 from dmb.data.loading import is_name, load
 from dmb.files import to_json, written_whole
 
@@ -210,8 +211,8 @@ def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> 
 def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as an array: {error}") from error
+    except Exception as error:  # a header can be broken in any way
+        raise ValueError(f"{path} cannot be read as an array: {reason(error)}") from error
     if values.dtype.kind != "u" or values.shape != shape:
         wanted = f"unsigned integers of shape {list(shape)}"
         raise ValueError(f"{path} must hold {wanted}, got {values.dtype} {list(values.shape)}")
