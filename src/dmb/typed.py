@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 T = TypeVar("T")
 
 _MOST = 1 << 63  # the first whole number that tensors cannot hold
+_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
 
 
 def typed(kind: type[T], values: Any) -> T:
-    """An object of the dataclass `kind` with these `values`; a ValueError if one is missing, unknown or of another type.
+    """An object of the dataclass `kind` with these `values`; a ValueError if one is missing, unknown or of a wrong type.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -20,7 +21,7 @@ def typed(kind: type[T], values: Any) -> T:
     Size(width=8)
     >>> typed(Size, {"width": "8"})
     Traceback (most recent call last):
-    ValueError: width must be int, got '8'
+    ValueError: width must be a whole number, got '8'
     """
     if not isinstance(values, dict):
         raise ValueError(f"it must be a JSON object, got {values!r:.80}")
@@ -42,8 +43,7 @@ def check_types(kind: type, values: dict[str, Any]) -> None:
         return
     for name, value in values.items():
         if name in hints and not conforms(value, hints[name]):
-            hint = hints[name]
-            raise ValueError(f"{name} must be {getattr(hint, '__name__', None) or hint}, got {value!r:.80}")
+            raise ValueError(f"{name} must be {_in_words(hints[name])}, got {value!r:.80}")
 
 
 def conforms(value: Any, hint: Any) -> bool:
@@ -72,3 +72,13 @@ def conforms(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, float) or conforms(value, int)
     return isinstance(value, hint) if hint in (str, list, dict) else True
+
+
+def _in_words(hint: Any) -> str:
+    """What a value must be."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_in_words, inner))
+    return _NAMES.get(hint, "a list of the right type" if origin in (list, tuple) else "a JSON object")

@@ -63,7 +63,7 @@ RUN_FILES = ["run.json", "config.json", "model.safetensors", "metrics.jsonl", "d
 DATA = {"tokens.npy": [], "novel.txt": ["--length", "4"], "survey.csv": [], "photos/3.png": ["--levels", "2"],
         "hf.json": ["--encoding", "hf.json", "--length", "4"], "codes/train.npy": [], "codes/tokenizer.json": [],
         "codes/config.json": [], "codes/model.safetensors": []}  # fmt: skip
-KINDS = {"files": 44, "data": 18, "settings": 16, "words": 16, "full disk": 6}
+KINDS = {"files": 44, "data": 15, "settings": 11, "words": 25, "full disk": 5}
 """Kinds of cases, and their share in percent."""
 _LEFT_OUT = {
     "files": shutil.ignore_patterns("codes", "photos", "tensorboard"),
@@ -127,7 +127,7 @@ class Campaign:
     def _files(self, number, chance):
         run = self.work / chance.choice(["run", "run", "table", "comparison/mdlm/seed-0"])
         file = chance.choice([path for path in (run / name for name in RUN_FILES) if path.is_file()])
-        command = chance.choices(list(ON_RUN), [5, 4, 6, 2, 1, 1])[0]
+        command = chance.choices(list(ON_RUN), [60, 60, 35, 15, 3, 6])[0]
         if command == "compare" and chance.random() < 0.7:
             file = self.work / "comparison" / "results.json"
         how = mutations.spoil(file, chance)
@@ -235,7 +235,7 @@ class Campaign:
         }))  # fmt: skip
         (self.base / "photos").mkdir()
         for index in range(20):
-            Image.fromarray((values[index % 8].repeat(11)[:64].reshape(8, 8) * 50)).save(
+            Image.fromarray(values[index % 8].repeat(11)[:64].reshape(8, 8) * 50).save(
                 self.base / "photos" / f"{index}.png"
             )
         for arguments in (

@@ -29,7 +29,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Signals:
-    """While the block runs, SIGINT, SIGTERM and SIGHUP only make it say True when it is asked; a second Ctrl-C acts as ever."""
+    """While the block runs, SIGINT, SIGTERM and SIGHUP only make it say True when asked; a second Ctrl-C acts as ever."""
 
     def __init__(self) -> None:
         self.caught = 0
@@ -54,7 +54,7 @@ class Signals:
 
 
 def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Let `handler` have these signals, and return the handlers before. Signals that are ignored, as after nohup, stay so."""
+    """Let `handler` have these signals, and return the handlers before. Those ignored, as after nohup, stay so."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {

@@ -75,7 +75,7 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
 
 
 def _refuse_unusable(arguments: list[str]) -> None:
-    """Raise a ValueError if a word is empty, where that means nothing, or is not UTF-8, which no run folder can keep."""
+    """Raise a ValueError if a word is empty where that means nothing, or not UTF-8, which run folders cannot keep."""
     for before, word in pairwise(["", *arguments]):
         flag, _, value = word.partition("=")
         if (word == "" and before not in _MAY_BE_EMPTY) or (flag.startswith("--") and not value and flag != word):
