@@ -40,6 +40,7 @@ from dmb.typed import conforms
 from dmb.version import __version__
 
 FORMAT = 3
+ABOUT = ("version", "created", "unigram_bits", "digest")
 EXAMPLE_TOKENS = 1 << 16
 """How many tokens of validation data a run keeps for its report: 1,024 sequences at most, 64 at least."""
 SUMMARY, VQVAE_COPY = "data.safetensors", "vqvae"
@@ -116,10 +117,13 @@ class Run:
                 f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
         try:
-            about = {name: config[name] for name in ("version", "created", "unigram_bits", "digest")}
+            about, name = {key: config[key] for key in ABOUT}, str(config["recipe"]["name"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{file} does not describe a run: {error}") from error
+        like = cls._own_recipe(path, name, recipe)
+        try:
             if not conforms(about["unigram_bits"], dict[str, float | None]):
                 raise ValueError(f"unigram_bits must be numbers, got {about['unigram_bits']!r:.80}")
-            like = cls._own_recipe(path, config["recipe"]["name"], recipe)
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
@@ -127,7 +131,7 @@ class Run:
             if like is not None:  # the folder may name another file, which is not to be run
                 there = replace(there, name=like.name)
             return cls(path, there, codec, about)
-        except (KeyError, TypeError) as error:
+        except Exception as error:  # a description can be wrong in any way
             raise ValueError(f"{file} does not describe a run: {error}") from error
 
     @staticmethod

@@ -20,13 +20,14 @@ from dmb.data import Codec, DataSet
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
+from dmb.networks.base import MOST_BLOCKS
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
 from dmb.typed import check_types, typed
 
-MOST_TILT, MOST_WIDTH, MOST_BLOCKS = 10, 1 << 14, 1 << 10
+MOST_TILT, MOST_WIDTH = 10, 1 << 14
 """Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""
 
 

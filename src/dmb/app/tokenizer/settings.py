@@ -7,10 +7,9 @@ import torch
 
 from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.data import DataSet, Picture
+from dmb.networks.base import MOST_BLOCKS
 from dmb.seeding import seed_of
 from dmb.training.settings import MOST_RATE, MOST_ROWS
-
-MOST_BLOCKS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
