@@ -5,7 +5,7 @@ import resource
 import signal
 from contextlib import contextmanager
 
-from dmb.files import _PART, written_whole
+from dmb.files import is_part, written_whole
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def kill_a_writer(path):
 
 def orphans(folder):
     """Files that writers have not finished."""
-    return sorted(path.name for path in folder.rglob(".*") if _PART.fullmatch(path.name))
+    return sorted(path.name for path in folder.rglob(".*") if is_part(path))
 
 
 def flip(path, place, bit=0x10):

@@ -61,5 +61,5 @@ def test_a_value_of_another_type_is_named(wrong, message):
 
 @pytest.mark.parametrize("values", [None, 3, "x", [1], {}])
 def test_what_is_no_object_or_lacks_an_entry_is_refused(values):
-    with pytest.raises(ValueError, match="must be a JSON object, got|it has no count"):
+    with pytest.raises(ValueError, match=r"must be a JSON object, got|it has no count"):
         typed(Things, values)

@@ -74,8 +74,17 @@ def remove_orphans(*folders: Path) -> None:
     """Delete what killed writers have left in these folders; what `written_whole` is still writing stays."""
     for folder in folders:
         for path in list(folder.iterdir()) if folder.is_dir() else []:
-            if _PART.fullmatch(path.name) and not _is_claimed(path):
+            if is_part(path) and not _is_claimed(path):
                 path.unlink(missing_ok=True)
+
+
+def is_part(path: Path) -> bool:
+    """Whether this is the name of a file that `written_whole` has not finished.
+
+    >>> is_part(Path(".note.txt.123-0a1b2c3d.txt")), is_part(Path(".note.txt"))
+    (True, False)
+    """
+    return _PART.fullmatch(path.name) is not None
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

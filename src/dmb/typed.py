@@ -11,7 +11,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 
 def typed(kind: type[T], values: Any) -> T:
-    """An object of the dataclass `kind` with these `values`; a ValueError if one is missing, unknown or of a wrong type.
+    """An object of the dataclass `kind` with these `values`; a ValueError if one is missing, unknown or wrong.
 
     >>> from dataclasses import dataclass
     >>> @dataclass

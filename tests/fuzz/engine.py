@@ -35,7 +35,7 @@ from PIL import Image
 from dmb.app import recipes
 from dmb.app.cli import COMMANDS, main
 from dmb.app.recipes import as_flags
-from dmb.files import _PART
+from dmb.files import is_part
 from dmb.tensors import read_tensors
 
 LIMIT = 60
@@ -118,7 +118,7 @@ class Campaign:
             case.faults.append(case.outcome)
         elif case.outcome != "exit 0" and not self._one_line(case):
             case.faults.append("not one line")
-        case.faults += [f"left {path.name}" for path in self.work.rglob(".*") if _PART.fullmatch(path.name)]
+        case.faults += [f"left {path.name}" for path in self.work.rglob(".*") if is_part(path)]
         case.faults += [f"half-written {name}" for name in self._unreadable(began)]
         return case
 
@@ -139,7 +139,12 @@ class Campaign:
         how = mutations.spoil(self.work / name, chance)
         if name.startswith("codes") and chance.random() < 0.3:
             how = mutations.spoil(self.work / "codes" / "tokenizer-settings.json", chance)
-            return Case(number, "", ["tokenize", "photos", "--out", "codes", "--resume", *CODES[:2]], f"codes: {how}")
+            return Case(
+                number,
+                "",
+                ["tokenize", "photos", "--out", "codes", "--resume", *CODES[:2], "--steps", "3"],
+                f"codes: {how}",
+            )
         source = "novel.txt" if name == "hf.json" else name.split("/")[0]
         return Case(number, "", ["train", source, "--out", "new", *TINY, *DATA[name]], f"{name}: {how}")
 

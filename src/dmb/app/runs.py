@@ -23,6 +23,7 @@ from typing import Any
 
 from torch import Tensor
 
+from dmb import checks
 from dmb.app.evaluation import ImageQuality, Likelihood
 from dmb.app.locks import locked, working_in
 from dmb.app.recipes import Recipe, command_line
@@ -178,8 +179,11 @@ class Run:
         file = self.path / SUMMARY
         tensors = read_tensors(file).tensors
         try:
-            return tensors | {"marginals": tensors["marginals"].expand(tensors["examples"].shape[1], -1)}
-        except (KeyError, IndexError, RuntimeError) as error:
+            marginals, examples = tensors["marginals"], tensors["examples"]
+            shape = (examples.shape[1], self.codec.num_states)
+            checks.tokens("examples", examples, shape)
+            return {"marginals": checks.distribution("marginals", marginals.expand(shape), shape), "examples": examples}
+        except (KeyError, IndexError, RuntimeError, ValueError) as error:
             raise ValueError(f"{file} does not describe the data of a run: {error}") from error
 
     # -- metrics ------------------------------------------------------------------------------------------------------

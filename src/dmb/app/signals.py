@@ -29,7 +29,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Signals:
-    """While the block runs, SIGINT, SIGTERM and SIGHUP only make it say True when asked; a second Ctrl-C acts as ever."""
+    """While the block runs, SIGINT, SIGTERM and SIGHUP only make it say True when asked; a second Ctrl-C interrupts."""
 
     def __init__(self) -> None:
         self.caught = 0

@@ -255,10 +255,17 @@ def restore_optimiser(
     optimiser: torch.optim.Optimizer, prefix: str, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint
 ) -> None:
     """Give it back what `optimiser_tensors` has named."""
+    kinds = set()
     for name, parameter in parameters.items():
         slots = checkpoint.under(f"{prefix}.{name}")
+        for slot, value in slots.items():
+            if value.ndim and (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
+                raise ValueError(f"{prefix}.{name}.{slot} is {value.dtype} {list(value.shape)}")
+        kinds.add(frozenset(slots))
         if slots:
             optimiser.state[parameter] = {slot: _scattered(value, parameter) for slot, value in slots.items()}
+    if len(kinds) > 1:
+        raise ValueError(f"{prefix} does not know the same of all parameters")
 
 
 def cause_of(named: Iterable[tuple[str, nn.Parameter]]) -> str:
@@ -294,4 +301,6 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     if own.keys() != tensors.keys():
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
     for name, tensor in own.items():
+        if tensor.shape != tensors[name].shape:
+            raise ValueError(f"{name} has shape {list(tensors[name].shape)}, not {list(tensor.shape)}")
         tensor.copy_(_scattered(whole(tensors[name]), tensor))

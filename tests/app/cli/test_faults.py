@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from faults import flip, full_disk, kill_a_writer, orphans
 from PIL import Image
 
 import dmb
 from commands import dmb_, flags
 from dmb.app.records import read_evaluations
-from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.training.checkpoint import Checkpoint, read, write
+from faults import flip, full_disk, kill_a_writer, orphans
 from stopping import same
 
 TINY = ["--accelerator", "cpu", *flags(
