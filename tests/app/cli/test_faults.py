@@ -19,6 +19,7 @@ import dmb
 from commands import dmb_, flags
 from dmb.app.records import read_evaluations
 from dmb.app.signals import Signals
+from dmb.tensors import read_tensors, write_tensors
 from dmb.training.checkpoint import Checkpoint, read, write
 from faults import flip, full_disk, kill_a_writer, orphans
 from stopping import same
@@ -165,6 +166,28 @@ def test_a_flipped_bit_is_refused(run, refused, file, command):
         assert f"{run / file} is damaged, because its digest does not match: restore it" in refused(command, run)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("process.legal", torch.Tensor.long, "does not describe a bridge: legal must be boolean"),
+        ("network.conditioning.time.first.weight", torch.Tensor.half, "others are torch.float"),
+        ("network.conditioning.time.first.bias", lambda bias: bias[:1], "does not fit"),
+    ],
+)
+def test_a_model_with_a_tensor_of_another_kind_is_refused(run, refused, name, wrong, message):
+    tensors, _ = read_tensors(run / "model.safetensors")
+    write_tensors(run / "model.safetensors", tensors | {name: wrong(tensors[name])}, format="pt")
+    assert message in refused("sample", run, "-n", 1, "--steps", 2)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[..., :-1], lambda x: x.double() + 1, lambda x: x[0]])
+@pytest.mark.parametrize("name", ["marginals", "examples"])
+def test_a_summary_of_other_data_is_refused(run, refused, name, wrong):
+    tensors, _ = read_tensors(run / "data.safetensors")
+    write_tensors(run / "data.safetensors", tensors | {name: wrong(tensors[name])})
+    assert "data.safetensors does not describe the data of a run" in refused("evaluate", run, "--sequences", 2)
+
+
 def changed(path, **entries):
     """Change entries of a JSON file; a dot leads into an object."""
     whole = json.loads(path.read_text())
@@ -208,11 +231,15 @@ def test_a_wrong_type_in_a_file_is_one_line_that_names_it(run, refused, file, en
         ({"step": "4"}, "is not a checkpoint"),
         ({"seconds": None}, "the checkpoint does not fit this model: seconds must be a number, got None"),
         ({"more": 1}, "the checkpoint does not fit this model: it has an unknown entry, more"),
+        ({}, "the checkpoint does not fit this model: score_optimiser"),
     ],
 )
-def test_a_checkpoint_with_a_wrong_state_is_refused(run, refused, state, message):
+def test_a_checkpoint_with_a_wrong_state_or_tensor_is_refused(run, refused, state, message):
     for path in (run / "checkpoints").iterdir():
         tensors, found = read(path)
+        if not state:
+            name = next(name for name in tensors if name.endswith(".exp_avg") and name.startswith("score"))
+            tensors[name] = tensors[name].flatten()[:-1]
         write(path, Checkpoint(tensors, found | state))
     with pytest.warns(UserWarning, match="not a checkpoint") if "step" in state else _nothing():
         line = refused("resume", run, "--score-steps", 6, "--accelerator", "cpu")
