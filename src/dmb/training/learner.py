@@ -261,8 +261,8 @@ def restore_optimiser(
         for slot, value in slots.items():
             if value.ndim and (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
                 raise ValueError(f"{prefix}.{name}.{slot} is {value.dtype} {list(value.shape)}")
-        kinds.add(frozenset(slots))
-        if slots:
+        if slots:  # of a parameter that had no gradient yet, it knows nothing
+            kinds.add(frozenset(slots))
             optimiser.state[parameter] = {slot: _scattered(value, parameter) for slot, value in slots.items()}
     if len(kinds) > 1:
         raise ValueError(f"{prefix} does not know the same of all parameters")

@@ -180,7 +180,7 @@ def test_a_model_with_a_tensor_of_another_kind_is_refused(run, refused, name, wr
     assert message in refused("sample", run, "-n", 1, "--steps", 2)
 
 
-@pytest.mark.parametrize("wrong", [lambda x: x[..., :-1], lambda x: x.double() + 1, lambda x: x[0]])
+@pytest.mark.parametrize("wrong", [lambda x: x[..., :-1], lambda x: x.double() + 1, lambda x: x[None]])
 @pytest.mark.parametrize("name", ["marginals", "examples"])
 def test_a_summary_of_other_data_is_refused(run, refused, name, wrong):
     tensors, _ = read_tensors(run / "data.safetensors")
