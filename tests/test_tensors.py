@@ -35,6 +35,12 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_no_tensor(path):
     assert refused > 0.9 * len(whole)
 
 
+def test_equal_tensors_give_equal_files(tmp_path):
+    for index in range(8):
+        write_tensors(tmp_path / str(index), TENSORS)
+    assert len({(tmp_path / str(index)).read_bytes() for index in range(8)}) == 1
+
+
 def test_a_file_of_another_program_has_no_digest_and_is_read(tmp_path):
     save_file({"x": torch.ones(2)}, tmp_path / "x.safetensors")
     assert torch.equal(read_tensors(tmp_path / "x.safetensors").tensors["x"], torch.ones(2))

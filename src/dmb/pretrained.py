@@ -66,7 +66,7 @@ class Pretrained(nn.Module):
         """
         config = {"format": FORMAT, **self.description()}  # first: a model that cannot be described is not begun
         folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / WEIGHTS, self.tensors(), format="pt")
+        write_tensors(folder / WEIGHTS, self.tensors())
         with written_whole(folder / CONFIG) as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 

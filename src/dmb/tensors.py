@@ -28,7 +28,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **metadata: str) ->
     Args:
         path: of the file.
         tensors: what it holds.
-        metadata: kept beside them; the digest covers the tensors and the entry `state`.
+        metadata: kept beside them; the digest covers the tensors and the entry `state`. Without metadata, equal tensors
+            give equal files; the library writes several entries in any order.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata["digest"] = _digest(plain, metadata.get("state", ""))

@@ -176,7 +176,7 @@ def test_a_flipped_bit_is_refused(run, refused, file, command):
 )
 def test_a_model_with_a_tensor_of_another_kind_is_refused(run, refused, name, wrong, message):
     tensors, _ = read_tensors(run / "model.safetensors")
-    write_tensors(run / "model.safetensors", tensors | {name: wrong(tensors[name])}, format="pt")
+    write_tensors(run / "model.safetensors", tensors | {name: wrong(tensors[name])})
     assert message in refused("sample", run, "-n", 1, "--steps", 2)
 
 
