@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint bench clean
+.PHONY: run test fuzz lint bench clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -18,6 +18,9 @@ run: $(READY)  ## train, evaluate, sample and report on scikit-learn's digits; w
 
 test: $(READY)  ## all tests, doctests and documentation snippets
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+fuzz: $(READY)  ## CASES (default: 10,000) commands on spoilt files, settings and command lines: half an hour on two idle cores
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/engine.py $(or $(CASES),10000)
 
 lint: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .

@@ -132,7 +132,7 @@ TAMPERINGS = {
     "another size": (lambda d: _edit(d / "config.json", lambda c: c["network"].update(width=16)), "does not fit"),
     "truncated weights": (
         lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:100]),
-        "is not a safetensors file",
+        "cannot be read: ",
     ),
     "a JSON list": (lambda d: (d / "config.json").write_text("[1]"), "does not describe a bridge: not a JSON object"),
     "a part of another kind": (

@@ -3,22 +3,31 @@
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?|\.tmp\w{6}")  # ours, and those of the safetensors library
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """An empty file beside `path` to write to. When the block ends, it is flushed to disk and replaces `path`.
 
-    If the block fails, it is deleted. Its name is unique, so several processes may write the same file at once. A link
-    is followed, and permissions are kept; a pipe or a device is written to, not replaced.
+    If the block fails, it is deleted; an OSError of writing becomes a ValueError that names `path`. Its name is unique,
+    so several processes may write the same file at once. A link is followed, and permissions are kept; a pipe or a
+    device is written to, not replaced.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -32,12 +41,10 @@ def written_whole(path: Path) -> Iterator[Path]:
     folder = Path(tempfile.gettempdir()) if through else path.parent
     # the suffix stays: some writers go by it
     part = folder / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}"
-    with _naming(path):
-        part.touch(exist_ok=False)
-        mode = stat.S_IMODE((path if path.is_file() else part).stat().st_mode)
-    try:
-        yield part
-        with _naming(path):
+    with _naming(path, part), _claimed(part):
+        try:
+            mode = stat.S_IMODE((path if path.is_file() else part).stat().st_mode)
+            yield part
             if through:
                 with part.open("rb") as source, path.open("wb") as target:
                     shutil.copyfileobj(source, target)
@@ -47,8 +54,37 @@ def written_whole(path: Path) -> Iterator[Path]:
             os.replace(part, path)
             if os.name == "posix":  # the name must reach the disk too
                 _flush(path.parent, os.O_RDONLY)
-    finally:
-        part.unlink(missing_ok=True)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file; if that fails, the file stays as it was, and a ValueError names it."""
+    with _naming(path), path.open("ab", buffering=0) as file:
+        before, content = file.tell(), f"{line}\n".encode()
+        try:
+            while content:  # a disk that is filling up takes a part
+                content = content[file.write(content) :]
+        except OSError:
+            file.truncate(before)
+            raise
+
+
+def remove_orphans(*folders: Path) -> None:
+    """Delete what killed writers have left in these folders; what `written_whole` is still writing stays."""
+    for folder in folders:
+        for path in list(folder.iterdir()) if folder.is_dir() else []:
+            if is_part(path) and not _is_claimed(path):
+                path.unlink(missing_ok=True)
+
+
+def is_part(path: Path) -> bool:
+    """Whether this is the name of a file that `written_whole` has not finished.
+
+    >>> is_part(Path(".note.txt.123-0a1b2c3d.txt")), is_part(Path(".note.txt"))
+    (True, False)
+    """
+    return _PART.fullmatch(path.name) is not None
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -69,11 +105,47 @@ def _speakable(value: Any) -> Any:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: Path, *others: Path) -> Iterator[None]:
+    """Errors of writing name `path`; those that name a file which is neither `path` nor of the `others` stay."""
+    own = {None, *map(str, (path, path.parent, *others))}
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+        if (None if error.filename is None else str(error.filename)) not in own:
+            raise
+        raise ValueError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _claimed(part: Path) -> Iterator[None]:
+    """Make the file, and hold a lock on it while the block runs, which tells it from one that a kill has left."""
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        if fcntl is None:  # an open file could not be moved either
+            os.close(descriptor)
+        else:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        if fcntl is not None:
+            os.close(descriptor)
+
+
+def _is_claimed(part: Path) -> bool:
+    if fcntl is None:
+        return True
+    try:
+        descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is, or the file system has no locks
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _flush(path: Path, mode: int) -> None:

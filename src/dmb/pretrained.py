@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dmb.files import written_whole
+from dmb.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin
@@ -46,9 +45,14 @@ class Pretrained(nn.Module):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Load such weights, in the precision they were saved in; a RuntimeError or ValueError if they do not fit."""
-        own = self.state_dict()
+        own, precisions = self.state_dict(), dict[tuple[str, torch.dtype], torch.dtype]()
         for name, tensor in tensors.items():
-            if name not in own or tensor.dtype == own[name].dtype:
+            if name not in own:
+                continue
+            like = (name.partition(".")[0], own[name].dtype)
+            if precisions.setdefault(like, tensor.dtype) != tensor.dtype:
+                raise ValueError(f"{name} is {tensor.dtype}, but others are {precisions[like]}")
+            if tensor.dtype == own[name].dtype:
                 continue
             if not (tensor.is_floating_point() and own[name].is_floating_point()):
                 raise ValueError(f"{name} is {tensor.dtype}")
@@ -62,9 +66,7 @@ class Pretrained(nn.Module):
         """
         config = {"format": FORMAT, **self.description()}  # first: a model that cannot be described is not begun
         folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder / WEIGHTS) as part:
-            tensors = {name: tensor.detach().contiguous() for name, tensor in self.tensors().items()}
-            save_file(tensors, part, metadata={"format": "pt"})
+        write_tensors(folder / WEIGHTS, self.tensors())
         with written_whole(folder / CONFIG) as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
@@ -112,10 +114,7 @@ class Pretrained(nn.Module):
             config_path, weights_path = (
                 Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
             )
-        try:
-            tensors = load_file(weights_path, device=map_location)
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{weights_path} is not a safetensors file: {error}") from error
+        tensors = read_tensors(weights_path).tensors
         model = cls._read(config_path, tensors)
         try:
             model.load_tensors(tensors)
@@ -133,7 +132,7 @@ class Pretrained(nn.Module):
             if found != FORMAT:
                 raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
             return cls.from_description(config, tensors)
-        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        except Exception as error:  # a description can be wrong in any way
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
 
 

@@ -5,10 +5,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dmb.files import remove_orphans
+
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    """While the block runs, no other process trains in `folder`; what killed ones have left there is removed first."""
+    with locked(folder):
+        remove_orphans(folder, *(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()))
+        yield
 
 
 @contextmanager
@@ -20,7 +30,11 @@ def locked(folder: Path, name: str = ".lock", *, wait: bool = False) -> Iterator
         name: name of the lock file. Training holds `.lock`.
         wait: wait until another process releases the lock; otherwise raise a ValueError.
     """
-    with os.fdopen(os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)) as file:
+    try:
+        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be written to: {error.strerror}") from error
+    with os.fdopen(descriptor) as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from safetensors import safe_open
 
 from dmb.pretrained import WEIGHTS
+from dmb.tensors import read_sizes
+from dmb.typed import check_types, conforms
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 T = TypeVar("T")
@@ -105,13 +106,11 @@ class ImageResult:
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
-    if file.is_file():
-        for line in file.read_text(encoding="utf-8").splitlines():
-            try:
-                values = json.loads(line)
-            except ValueError:
-                break
-            records.append(_typed(Record, values, file))
+    *lines, last = file.read_bytes().split(b"\n") if file.is_file() else [b""]
+    for number, line in enumerate([*lines, last] if _is_json(last) else lines, 1):
+        if not _is_json(line):
+            raise ValueError(f"{file} is not JSON in line {number}: delete this line")
+        records.append(_typed(Record, json.loads(line), file))
     if not all(math.isfinite(record.cpu_seconds) for record in records):
         records = [replace(record, cpu_seconds=math.nan) for record in records]
     return records
@@ -144,18 +143,16 @@ def read_evaluations(folder: Path) -> dict[str, Any]:
         return {}
     try:
         results = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(results, dict):
-        raise ValueError(f"{file} must hold a JSON object, got {type(results).__name__}")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} is not JSON: {error}; delete it") from error
+    if not conforms(results, dict[str, dict]):
+        raise ValueError(f"{file} must hold a JSON object of objects, got {results!r:.80}: delete it")
     return results
 
 
 def read_parameters(folder: Path) -> int:
     """How many parameters the network of the saved model has, read off the file's table of contents."""
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        names = [name for name in file.keys() if name.startswith("network.")]  # noqa: SIM118 (not a dictionary)
-        return sum(math.prod(file.get_slice(name).get_shape()) for name in names)
+    return sum(size for name, size in read_sizes(folder / WEIGHTS).items() if name.startswith("network."))
 
 
 def best(records: list[Record]) -> Record | None:
@@ -187,12 +184,21 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
     for field in fields(kind):  # type: ignore[arg-type]
         value = values.get(field.name)
         if isinstance(value, list):
-            known[field.name] = tuple(math.nan if item is None else float(item) for item in value)
+            known[field.name] = tuple(math.nan if item is None else item for item in value)
         elif value is not None:
             known[field.name] = value
         elif field.type is float:
             known[field.name] = math.nan
     try:
+        check_types(kind, known)
         return kind(**known)
-    except TypeError as error:
-        raise ValueError(f"{file} lacks an entry: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} has a wrong entry: {error}") from error
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

@@ -21,12 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from dmb import checks
 from dmb.app.evaluation import ImageQuality, Likelihood
-from dmb.app.locks import locked
+from dmb.app.locks import locked, working_in
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics
@@ -34,15 +33,18 @@ from dmb.app.tokenizer import Codes
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet
-from dmb.files import to_json, written_whole
+from dmb.files import append_line, to_json, written_whole
 from dmb.pretrained import WEIGHTS
+from dmb.tensors import read_tensors, write_tensors
 from dmb.training import TrainingReport
+from dmb.typed import conforms
 from dmb.version import __version__
 
 FORMAT = 3
+ABOUT = ("version", "created", "unigram_bits", "digest")
 EXAMPLE_TOKENS = 1 << 16
 """How many tokens of validation data a run keeps for its report: 1,024 sequences at most, 64 at least."""
-VQVAE_COPY = "vqvae"
+SUMMARY, VQVAE_COPY = "data.safetensors", "vqvae"
 
 
 class Run:
@@ -77,8 +79,7 @@ class Run:
             if marginals.stride(0) == 0:  # one row that all positions share
                 marginals = marginals[:1]
             examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
-            with written_whole(path / "data.safetensors") as part:
-                save_file({"marginals": marginals.contiguous(), "examples": examples.contiguous()}, part)
+            write_tensors(path / SUMMARY, {"marginals": marginals, "examples": examples})
             if isinstance(data.codec, Codes):
                 data.codec.keep(path / VQVAE_COPY)
             run._write_config()  # last: a folder without run.json counts as unfinished, and may be made again
@@ -92,7 +93,7 @@ class Run:
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
-        if {name for name in found if not name.startswith(".")} - {"samples", "data.safetensors", VQVAE_COPY}:
+        if {name for name in found if not name.startswith(".")} - {"samples", SUMMARY, VQVAE_COPY}:
             raise ValueError(f"{path} exists already: choose another --out, or continue it with dmb resume {path}")
 
     @classmethod
@@ -117,8 +118,13 @@ class Run:
                 f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
         try:
-            about = {name: config[name] for name in ("version", "created", "unigram_bits", "digest")}
-            like = cls._own_recipe(path, config["recipe"]["name"], recipe)
+            about, name = {key: config[key] for key in ABOUT}, str(config["recipe"]["name"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{file} does not describe a run: {error}") from error
+        like = cls._own_recipe(path, name, recipe)
+        try:
+            if not conforms(about["unigram_bits"], dict[str, float | None]):
+                raise ValueError(f"unigram_bits must be numbers, got {about['unigram_bits']!r:.80}")
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
@@ -126,7 +132,7 @@ class Run:
             if like is not None:  # the folder may name another file, which is not to be run
                 there = replace(there, name=like.name)
             return cls(path, there, codec, about)
-        except (KeyError, TypeError) as error:
+        except Exception as error:  # a description can be wrong in any way
             raise ValueError(f"{file} does not describe a run: {error}") from error
 
     @staticmethod
@@ -148,7 +154,7 @@ class Run:
 
     def locked(self) -> AbstractContextManager[None]:
         """While the block runs, or this process lives, no other trains in this folder."""
-        return locked(self.path)
+        return working_in(self.path)
 
     def change(self, recipe: Recipe) -> None:
         """Continue with other settings."""
@@ -170,12 +176,15 @@ class Run:
 
     def summary(self) -> dict[str, Tensor]:
         """`marginals` of the training data, and `examples` of the validation data."""
-        file = self.path / "data.safetensors"
+        file = self.path / SUMMARY
+        tensors = read_tensors(file).tensors
         try:
-            tensors = load_file(file)
-            return tensors | {"marginals": tensors["marginals"].expand(tensors["examples"].shape[1], -1)}
-        except (SafetensorError, OSError, KeyError) as error:
-            raise ValueError(f"{file} cannot be read: {error}") from error
+            marginals, examples = tensors["marginals"], tensors["examples"]
+            shape = (examples.shape[1], self.codec.num_states)
+            checks.tokens("examples", examples, shape)
+            return {"marginals": checks.distribution("marginals", marginals.expand(shape), shape), "examples": examples}
+        except (KeyError, IndexError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{file} does not describe the data of a run: {error}") from error
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 
@@ -194,8 +203,7 @@ class Run:
         record = report.record()
         if self._tensorboard is None and (self.path / METRICS).exists():
             self.rewind(report.index)  # reports that a resumed run makes again, and a line that a kill cut short
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
-            file.write(to_json(record) + "\n")
+        append_line(self.path / METRICS, to_json(record))
         board = self._board(report.step)
         for name, value in record.items():
             if isinstance(value, float):
@@ -226,11 +234,15 @@ class Run:
 
     def add_evaluation(self, result: Likelihood | ImageQuality, evaluated: Record | None) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
-        with locked(self.path, ".evaluation.lock", wait=True), written_whole(self.path / EVALUATION) as part:
-            results = read_evaluations(self.path)
-            place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-            place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
-            part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+        try:
+            with locked(self.path, ".evaluation.lock", wait=True):
+                results = read_evaluations(self.path)
+                place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+                place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
+                with written_whole(self.path / EVALUATION) as part:
+                    part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+        except ValueError as error:
+            raise ValueError(f"the result was printed, but cannot be stored: {error}") from error
 
 
 class _NoBoard:

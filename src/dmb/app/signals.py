@@ -1,10 +1,35 @@
 """Signals that ask for an end, heeded when it suits."""
 
 import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_OTHERS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows has no SIGHUP
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """While the block runs, SIGTERM and SIGHUP act as Ctrl-C does: a KeyboardInterrupt, with their number.
+
+    So that files which are only half written are deleted then, too.
+    """
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = _handled(_OTHERS, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Signals:
-    """While the block runs, SIGINT or SIGTERM only make it say True when it is asked; a second Ctrl-C acts as ever."""
+    """While the block runs, SIGINT, SIGTERM and SIGHUP only make it say True when asked; a second Ctrl-C interrupts."""
 
     def __init__(self) -> None:
         self.caught = 0
@@ -16,7 +41,7 @@ class Signals:
         return self.heeded > 0
 
     def __enter__(self) -> "Signals":
-        self._before = {number: signal.signal(number, self._catch) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = _handled([signal.SIGINT, *_OTHERS], self._catch)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -26,3 +51,12 @@ class Signals:
     def _catch(self, number: int, _: object) -> None:
         self.caught = number
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Let `handler` have these signals, and return the handlers before. Those ignored, as after nohup, stay so."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {
+        number: signal.signal(number, handler) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmb.data.home import data_home, writing_in
+from dmb.data.home import data_home, tidy
 from dmb.files import written_whole
 
 _CHUNK = 1 << 20
@@ -32,8 +32,7 @@ def cached(
     key = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
     path = data_home() / "cache" / f"{name}-{key[:32]}.npy"
     if again or not _is_whole(path):
-        with writing_in(path.parent):
-            _save(path, chunks())
+        _save(tidy(path.parent) / path.name, chunks())
     return np.lib.format.open_memmap(path, mode="r")
 
 
@@ -45,28 +44,20 @@ def digest_of(path: Path) -> str:
 
 def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
     count, content, chunk = 0, _digest(), None
-
-    def write(raw: bytes) -> None:
-        try:
-            while raw:  # a disk that is filling up takes a part
-                raw = raw[file.write(raw) :]
-        except OSError as error:
-            raise ValueError(f"{path} cannot be written: {error.strerror}") from error
-
-    with written_whole(path) as part, part.open("wb", buffering=0) as file:
-        write(bytes(_HEADER))
+    with written_whole(path) as part, part.open("wb") as file:
+        file.write(bytes(_HEADER))
         for chunk in chunks:
             raw = chunk.tobytes()
             content.update(raw)
             count += len(chunk)
-            write(raw)
+            file.write(raw)
         if chunk is None or count == 0:
             raise ValueError("the data have no tokens: give data that are not empty")
         header = _header(chunk.dtype, (count, *chunk.shape[1:]))  # only now is the length known
         content.update(header)
-        write(content.digest())
+        file.write(content.digest())
         file.seek(0)
-        write(header)
+        file.write(header)
 
 
 def _is_whole(path: Path) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dmb.data.home import Progress, writing_in
+from dmb.data.home import Progress, tidy
 from dmb.files import written_whole
 
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ def downloaded(
         otherwise: what the user can do without a network.
         progress: called with the bytes so far and in all (0 if the server does not say).
     """
-    with writing_in(path.parent), written_whole(path) as part, part.open("w+b") as file:
+    with written_whole(tidy(path.parent) / path.name) as part, part.open("w+b") as file:
         found = hashlib.new(algorithm, usedforsecurity=False)
         done = 0
         try:

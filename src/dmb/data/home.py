@@ -1,20 +1,13 @@
 """Where data are kept, and what every reader of files needs."""
 
 import os
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from dmb.files import remove_orphans
 
 Progress = Callable[[int, int], None]
 """Called with the amount done so far and the total (0 if unknown)."""
-
-_PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?")  # what `written_whole` calls a file that is not complete
 
 
 def data_home() -> Path:
@@ -58,25 +51,8 @@ def reason(error: Exception) -> str:
     return line if len(line) <= 200 else line[:200] + "…"
 
 
-@contextmanager
-def writing_in(folder: Path) -> Iterator[None]:
-    """Make `folder`, and remove what killed writers left there. Every writer holds a shared lock while it writes."""
+def tidy(folder: Path) -> Path:
+    """Make `folder`, if it is missing, and remove what killed writers have left there."""
     folder.mkdir(exist_ok=True)
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for path in folder.iterdir():
-                if _PART.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        except BlockingIOError:  # others are writing here: nothing is known to be left over
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(descriptor)
+    remove_orphans(folder)
+    return folder

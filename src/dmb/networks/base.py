@@ -14,6 +14,8 @@ from dmb.processes.base import ForwardProcess
 
 N = TypeVar("N", bound="Network")
 
+MOST_BLOCKS = 1024
+
 
 class Network(nn.Module, Configurable, ABC):
     """Maps noisy tokens to one number per state at every position; a head defines what the numbers mean."""
@@ -102,6 +104,12 @@ class Conditioning(nn.Module):
             refuse_label(label)
             return F.silu(self.time(t))
         return F.silu(self.time(t) + self.label(label, len(t)))
+
+
+def refuse_many(blocks: int) -> None:
+    """Raise a ValueError for a number of blocks that would take forever to make."""
+    if not 0 <= blocks <= MOST_BLOCKS:
+        raise ValueError(f"blocks must lie in [0, {MOST_BLOCKS:,}], got {blocks}")
 
 
 def refuse_label(label: Tensor | None) -> None:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb.networks.base import Conditioning, Network
+from dmb.networks.base import Conditioning, Network, refuse_many
 
 
 class MLP(Network):
@@ -53,6 +53,7 @@ class MLP(Network):
         self.tokens = nn.EmbeddingBag(num_positions * num_states, width, mode="sum")
         self.given = nn.Parameter(torch.zeros(num_positions, width))
         self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
+        refuse_many(blocks)
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, num_positions * num_states)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import Conditioning, Network
+from dmb.networks.base import Conditioning, Network, refuse_many
 
 
 class Block(nn.Module):
@@ -101,6 +101,7 @@ class Attentive(Network):
         self.tokens = nn.Embedding(num_states, width)
         self.add_conditioning(width, conditioning, label_dropout)
         self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
+        refuse_many(blocks)
         self.blocks = nn.ModuleList([self.block(width, heads, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.modulation = zeroed(nn.Linear(conditioning, 2 * width))

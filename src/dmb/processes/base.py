@@ -51,6 +51,8 @@ class ForwardProcess(Door, Configurable):
         if legal is None:
             device = None if marginals is None else marginals.device
             legal = torch.ones(1, num_states, dtype=torch.bool, device=device)
+        if legal.dtype != torch.bool or legal.shape[1:] != (num_states,):
+            raise ValueError(f"legal must be boolean, for {num_states} states, got {legal.dtype} {list(legal.shape)}")
         binds = isinstance(schedule, Canonical) and schedule.marginals is None
         super().__init__(num_positions, num_states, names, copy.deepcopy(schedule) if binds else schedule, legal)
         if marginals is None:

@@ -7,6 +7,8 @@ from torch import Tensor
 from dmb import checks
 from dmb.processes.ordering import invert
 
+MOST_RATE = 1_000_000
+"""Maximum rate to start from; after a far smaller one nothing is left of the data."""
 STAGE_RATIO = 20.0
 """How much faster a stage is than the one after it: one token in 21 skips it."""
 
@@ -58,8 +60,8 @@ def initial_rates(
     init: str, floor: float, legal: Bool[Tensor, "g n"], dtype: torch.dtype | None = None
 ) -> Float[Tensor, "g k"]:
     """Rates in rank order; no clock runs into the ranks of states that a position lacks, nor into its lowest."""
-    if not 0 <= floor < float("inf"):
-        raise ValueError(f"floor must be a finite rate ≥ 0, got {floor}")
+    if not 0 <= floor <= MOST_RATE:
+        raise ValueError(f"floor must be a rate in [0, {MOST_RATE:,}], got {floor}")
     groups, num_states = legal.shape
     has_clock = torch.arange(1, num_states, device=legal.device) > num_states - legal.sum(-1, keepdim=True)
     if init == "uniform":

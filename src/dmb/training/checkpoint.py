@@ -1,20 +1,19 @@
 """Checkpoints: one safetensors file each, whole or not there, with a digest of what it holds."""
 
-import hashlib
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from dmb.configurable import under
-from dmb.files import written_whole
+from dmb.files import remove_orphans
+from dmb.tensors import read_tensors, write_tensors
 
 FORMAT = 2
+_NAME = re.compile(r"step_(\d{9,18})\.safetensors", re.ASCII)
 
 
 class Checkpoint(NamedTuple):
@@ -41,7 +40,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps at which there is a checkpoint, ascending."""
-        return sorted(int(path.stem.removeprefix("step_")) for path in self.folder.glob("step_*.safetensors"))
+        names = [_NAME.fullmatch(path.name) for path in self.folder.glob("step_*.safetensors")]
+        return sorted(int(name[1]) for name in names if name)
 
     def path(self, step: int) -> Path:
         return self.folder / f"step_{step:09d}.safetensors"
@@ -55,8 +55,7 @@ class Checkpoints:
         write(self.path(step), checkpoint)
         for later in [other for other in self.steps() if other > step]:
             self.path(later).unlink()
-        for part in self.folder.glob(".step_*"):  # what a kill has left of writing one
-            part.unlink()
+        remove_orphans(self.folder)
         for old in self.steps()[: -self.keep]:
             if old != best:
                 self.path(old).unlink()
@@ -73,31 +72,18 @@ class Checkpoints:
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
     """Write `checkpoint` whole or not at all."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    metadata = {"format": str(FORMAT), "state": json.dumps(checkpoint.state)}
-    metadata["digest"] = _digest(tensors, metadata["state"])
-    with written_whole(path) as part:
-        save_file(tensors, part, metadata=metadata)
+    write_tensors(path, checkpoint.tensors, format=str(FORMAT), state=json.dumps(checkpoint.state))
 
 
 def read(path: Path) -> Checkpoint:
     """Read a checkpoint; a ValueError if it is truncated, altered or of another format."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    tensors, metadata = read_tensors(path)
     if metadata.get("format") != str(FORMAT):
         raise ValueError(f"{path} has format {metadata.get('format')}, but this version of dmb reads {FORMAT}")
-    if metadata["digest"] != _digest(tensors, metadata["state"]):
-        raise ValueError(f"{path} is corrupted: its digest does not match")
-    return Checkpoint(tensors, json.loads(metadata["state"]))
-
-
-def _digest(tensors: dict[str, Tensor], state: str) -> str:
-    digest = hashlib.blake2b(state.encode(), digest_size=16)
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    try:
+        state = json.loads(metadata["state"])
+        if "digest" not in metadata or not isinstance(state["step"], int):
+            raise ValueError("it has no digest, or its step is not a whole number")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a checkpoint: {error}") from error
+    return Checkpoint(tensors, state)

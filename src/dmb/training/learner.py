@@ -16,6 +16,7 @@ from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
 from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
+from dmb.typed import typed
 from dmb.variance import CostBaseline, TimeDensity
 
 
@@ -208,8 +209,8 @@ class Learner:
                 self.baseline.moment.copy_(tensors["baseline.moment"])
             for optimised in self._optimised():
                 restore_optimiser(*optimised, checkpoint)
-            self.progress = TrainingState(**state)
-        except (KeyError, RuntimeError, TypeError) as error:
+            self.progress = typed(TrainingState, state)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
 
     def _optimised(self) -> list[tuple[torch.optim.Optimizer, str, dict[str, nn.Parameter]]]:
@@ -254,10 +255,17 @@ def restore_optimiser(
     optimiser: torch.optim.Optimizer, prefix: str, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint
 ) -> None:
     """Give it back what `optimiser_tensors` has named."""
+    kinds = set()
     for name, parameter in parameters.items():
         slots = checkpoint.under(f"{prefix}.{name}")
-        if slots:
+        for slot, value in slots.items():
+            if value.ndim and (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
+                raise ValueError(f"{prefix}.{name}.{slot} is {value.dtype} {list(value.shape)}")
+        if slots:  # of a parameter that had no gradient yet, it knows nothing
+            kinds.add(frozenset(slots))
             optimiser.state[parameter] = {slot: _scattered(value, parameter) for slot, value in slots.items()}
+    if len(kinds) > 1:
+        raise ValueError(f"{prefix} does not know the same of all parameters")
 
 
 def cause_of(named: Iterable[tuple[str, nn.Parameter]]) -> str:
@@ -293,4 +301,6 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     if own.keys() != tensors.keys():
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
     for name, tensor in own.items():
+        if tensor.shape != tensors[name].shape:
+            raise ValueError(f"{name} has shape {list(tensors[name].shape)}, not {list(tensor.shape)}")
         tensor.copy_(_scattered(whole(tensors[name]), tensor))

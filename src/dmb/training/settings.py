@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_origin, get_type_hints
 
+MOST_RATE, MOST_ROWS = 1_000_000, 1 << 24
+"""Maximum learning rates, and sizes of batches: larger ones overflow, or would take forever."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
@@ -104,7 +107,10 @@ class TrainingSettings:
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         positive = ("learning_rate", "matrix_learning_rate")
         for name in positive:
-            _require(getattr(self, name) > 0, name, "positive", getattr(self, name))
+            _require(0 < getattr(self, name) <= MOST_RATE, name, f"in (0, {MOST_RATE:,}]", getattr(self, name))
+        _require(self.weight_decay <= MOST_RATE, "weight_decay", f"at most {MOST_RATE:,}", self.weight_decay)
+        for name in ("batch_size", "orders", "accumulate", "chains", "chain_steps"):
+            _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
         others = {"matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
                   "patience"}  # fmt: skip
         for name in others:

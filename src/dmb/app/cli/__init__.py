@@ -2,9 +2,12 @@
 
 import difflib
 import os
+import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 
+from dmb.app.signals import interruptible
 from dmb.version import __version__
 
 COMMANDS = {
@@ -30,30 +33,43 @@ EXAMPLES = """\
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command. A user error prints one line, with exit code 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments or arguments[0] in ("--help", "-h"):
-        print(overview())
-        return
-    if arguments == ["--version"]:
-        print(f"dmb {__version__}")
-        return
-    name, *rest = arguments
+    """Run a command. A user error prints one line, with exit code 2; a failure of the computation has exit code 1."""
     try:
-        if name not in COMMANDS:
-            raise ValueError(_no_such_command(name))
-        code = import_module(f"dmb.app.cli.{name}").main(rest)
+        with interruptible():
+            code = _called(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output closed it, like `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(141)
     except (ValueError, OSError) as error:
-        _fail(error, 2)
+        _fail(_described(error), 2)
     except FloatingPointError as error:
         _fail(error, 1)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        _fail("not enough memory: try smaller sizes, such as width, length or batch_size", 1)
+    except KeyboardInterrupt as stop:
+        _fail("interrupted", 128 + (stop.args[0] if stop.args else signal.SIGINT))
     else:
         sys.exit(code)
+
+
+def _called(arguments: list[str]) -> int:
+    """The exit code of a command."""
+    if not arguments or arguments[0] in ("--help", "-h"):
+        print(overview())
+        return 0
+    if arguments == ["--version"]:
+        print(f"dmb {__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise ValueError(_no_such_command(name))
+    try:
+        return import_module(f"dmb.app.cli.{name}").main(rest)
+    except SystemExit as stop:  # after --help
+        return int(stop.code or 0)
 
 
 def overview() -> str:
@@ -72,12 +88,37 @@ def _no_such_command(name: str) -> str:
     return f"no command called {name!r}: " + (f"did you mean {close[0]}?" if close else f"try {', '.join(COMMANDS)}")
 
 
+def _described(error: Exception) -> str:
+    """An error in words; one of the system without a file's name is about the output."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    if error.filename is None:
+        return f"the output cannot be written: {error.strerror}"
+    return f"{error.filename} cannot be used: {error.strerror}"
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether it says that memory is used up, or that a size is beyond what any machine has."""
+    words = ("allocate memory", "out of memory", "not enough memory", "size calculation overflow", "numel: integer")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
 def _fail(error: object, code: int) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":  # only one of several processes prints the error
-        print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"dmb: {' '.join(str(error).split())}", file=sys.stderr)
+    _drop_output()
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
         from dmb.training.engine import exit_now  # end as after a successful run
 
         exit_now(code)
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    """Write what is left of the output; if that fails, drop it, or Python would complain at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

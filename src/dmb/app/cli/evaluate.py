@@ -52,7 +52,7 @@ def evaluate(
             bridge, read, split, marginals=folder.summary()["marginals"], sequences=sequences, samples=samples,
             batch_size=batch_size, seed=seed, progress=progress,
         )  # fmt: skip
-    print(to_json(vars(result)) if json_ else result)
+    print(to_json(vars(result)) if json_ else result, flush=True)
     if data is None:
         folder.add_evaluation(result, evaluated)
     return 0

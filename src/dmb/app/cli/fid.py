@@ -41,7 +41,8 @@ def fid(
         sampler: as in dmb sample; default: ancestral, or tweedie for a score head.
         guidance: how strongly to follow classes, which are as frequent as in training; 1: as trained.
         score: also compute the Inception Score, which needs weights with a classifier.
-        weights: weights of the Inception network, if they are not in the data folder.
+        weights: weights of the Inception network, if they are not in the data folder. A TorchScript file can run code
+            of its own when it is opened: give one only if you trust it. A .safetensors file cannot.
         seed: seed of the samples.
         accelerator: cpu, cuda, or auto: a GPU if there is one.
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
@@ -56,7 +57,7 @@ def fid(
     result = image_quality(
         bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
     )
-    print(to_json(vars(result)) if json_ else result)
+    print(to_json(vars(result)) if json_ else result, flush=True)
     folder.add_evaluation(result, evaluated)
     return 0
 

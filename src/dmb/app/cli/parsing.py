@@ -5,6 +5,7 @@ import functools
 import io
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import tyro
@@ -15,7 +16,29 @@ _PLAIN = {
 }
 """What Python says of a value that is no number, and what a user understands."""
 
+_MAY_BE_EMPTY = ("--template", "--blank")
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
+
+
+_REGISTRY = tyro.constructors.ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _whole_number(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    """Whole numbers that tensors can hold."""
+    if info.type is not int:
+        return None
+
+    def read(words: list[str]) -> int:
+        value = int(words[0])
+        if abs(value) >= 1 << 63:
+            raise ValueError(f"invalid literal for int() with base 10: {words[0]}, which is too large")
+        return value
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1, metavar="INT", instance_from_str=read, is_instance=lambda value: type(value) is int,
+        str_from_instance=lambda value: [str(value)],
+    )  # fmt: skip
 
 
 def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
@@ -40,14 +63,29 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
         prog: the command's name in messages.
         options: as for `tyro.cli`.
     """
+    _refuse_unusable(arguments)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, args=arguments, prog=prog, config=_CONFIG, **options)
+            return tyro.cli(kind, args=arguments, prog=prog, config=_CONFIG, registry=_REGISTRY, **options)
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
         raise ValueError(f"{one_line(said.getvalue())}; see {prog} --help") from None
+
+
+def _refuse_unusable(arguments: list[str]) -> None:
+    """Raise a ValueError if a word is empty where that means nothing, or not UTF-8, which run folders cannot keep."""
+    for before, word in pairwise(["", *arguments]):
+        flag, _, value = word.partition("=")
+        if (word == "" and before not in _MAY_BE_EMPTY) or (flag.startswith("--") and not value and flag != word):
+            name = flag or (before if before.startswith("--") else "an argument")
+            raise ValueError(f"{name} must not be empty")
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = word.encode(errors="surrogateescape").decode(errors="replace")
+            raise ValueError(f"names must be UTF-8, got {shown}: rename it") from None
 
 
 def one_line(box: str) -> str:

@@ -15,16 +15,17 @@ from dmb import data
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import parsed
 from dmb.app.display import Display, counting
-from dmb.app.locks import locked
+from dmb.app.locks import working_in
 from dmb.app.signals import Signals
 from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
 from dmb.app.tokenizer.codec import SHEET, SUMMARY
 from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_json, write_sheet
 from dmb.app.tokenizer.settings import picture_of
 from dmb.data import BUILT_IN, DataSet
-from dmb.files import to_json, written_whole
+from dmb.files import append_line, to_json, written_whole
 from dmb.training import Report
 from dmb.training.engine import Accelerator, engine, exit_now
+from dmb.typed import typed
 
 METRICS = "metrics.jsonl"
 
@@ -80,7 +81,7 @@ def tokenize(
     chief = fabric.is_global_zero
     if chief:
         out.mkdir(parents=True, exist_ok=True)
-    with locked(out) if chief else nullcontext(), Signals() as signals:
+    with working_in(out) if chief else nullcontext(), Signals() as signals:
         reports = train_tokenizer(vqvae, images, settings, fabric=fabric, folder=out, resume=going_on, stop=signals)
         if chief:
             write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
@@ -119,7 +120,9 @@ def _begun(out: Path) -> tuple[str, TokenizerSettings]:
     file = out / SETTINGS
     try:
         begun = json.loads(file.read_text(encoding="utf-8"))
-        return begun["source"], TokenizerSettings(**begun["settings"])
+        if not isinstance(begun["source"], str):
+            raise ValueError(f"source must be str, got {begun['source']!r:.80}")
+        return begun["source"], typed(TokenizerSettings, begun["settings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{file} does not describe a tokenizer: {error}") from error
 
@@ -158,8 +161,7 @@ def _log(path: Path, report: Report, *, first: bool) -> None:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
         with written_whole(path) as part:
             part.write_text("".join(lines[: report.index]), encoding="utf-8")
-    with path.open("a", encoding="utf-8") as file:
-        file.write(to_json(report.record()) + "\n")
+    append_line(path, to_json(report.record()))
 
 
 def _say(line: str) -> None:

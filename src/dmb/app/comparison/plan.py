@@ -14,8 +14,9 @@ from dmb.app.runs import Run
 from dmb.data import DataSet
 from dmb.files import to_json, written_whole
 from dmb.pretrained import WEIGHTS
+from dmb.typed import typed
 
-RESULTS = "results.json"
+RESULTS, MOST_SEEDS = "results.json", 1000
 Task = Literal["train", "resume", "evaluate"]
 
 
@@ -73,6 +74,19 @@ class Job:
         return max((record.step for record in read_metrics(self.path)), default=0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Earlier:
+    """What `Plan.to_json` wrote."""
+
+    recipe: dict[str, Any]
+    rows: list[str]
+    commands: list[str]
+    seeds: int
+    steps: int
+    sequences: int
+    samples: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """A comparison in the folder `out`: rows that share `recipe`, each with the seeds 0 to `seeds - 1`.
@@ -110,11 +124,11 @@ class Plan:
         if not file.is_file():
             return self
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
-            recipe, steps, seeds = Recipe.from_json(found["recipe"]), found["steps"], max(self.seeds, found["seeds"])
-            rows = tuple(dict.fromkeys(self.rows + _chosen(self.data, found["rows"])))
-            commands = tuple(dict.fromkeys((*found["commands"], *self.commands)))
-        except (ValueError, KeyError, TypeError) as error:
+            found = typed(_Earlier, json.loads(file.read_text(encoding="utf-8"))["comparison"])
+            recipe, steps, seeds = Recipe.from_json(found.recipe), found.steps, max(self.seeds, _few(found.seeds))
+            rows = tuple(dict.fromkeys(self.rows + _chosen(self.data, found.rows)))
+            commands = tuple(dict.fromkeys((*found.commands, *self.commands)))
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} was made by another version or from other data: {error}; choose another --out"
             ) from error
@@ -138,6 +152,7 @@ def plan(
     for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
+    _few(seeds)
     if "training.seed" in fixed:
         raise ValueError("seed cannot be set in a comparison: --seeds N uses the seeds 0 to N - 1")
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
@@ -155,6 +170,12 @@ def plan(
             raise ValueError(f"--steps must be a multiple of {own.training.cycles} for the row {row.name}, got {steps}")
         own.build(data)  # find what cannot be built now, and not in run after run
     return made
+
+
+def _few(seeds: int) -> int:
+    if seeds > MOST_SEEDS:
+        raise ValueError(f"--seeds must be at most {MOST_SEEDS}, got {seeds}")
+    return seeds
 
 
 def _plain(recipe: Recipe) -> Recipe:

@@ -6,7 +6,7 @@ images resized in any other way, are not comparable with published ones.
 """
 
 import hashlib
-import pickle
+import os
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from dmb.data.home import data_home, existing
+from dmb.data.home import data_home, existing, reason
 
 NUM_FEATURES = 2048
 NUM_CLASSES = 1008
@@ -89,7 +88,9 @@ class Inception(nn.Module):
                 files of known digest are opened, with one it is you who vouch for it. Default: from the folder
                 `inception` in the data folder.
         """
-        path = _known() if weights is None else existing(Path(weights).expanduser())
+        path = (
+            _known() if weights is None else existing(Path(os.path.expanduser(weights)))
+        )  # leaves unknown users as they are
         return cls(_read(path), str(path))
 
     @property
@@ -310,8 +311,8 @@ def _read(path: Path) -> Mapping[str, Tensor]:
                 warnings.simplefilter("ignore", DeprecationWarning)  # the format is on its way out; the file is not
                 return _renamed(torch.jit.load(path, map_location="cpu").state_dict(), path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, SafetensorError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # a file can be broken in any way
+        raise ValueError(f"{path} cannot be read as weights: {reason(error)}") from error
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ValueError(f"{path} must hold a dictionary of tensors, got something else")
     return weights

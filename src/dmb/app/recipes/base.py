@@ -20,10 +20,15 @@ from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
+from dmb.networks.base import MOST_BLOCKS
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, refuse_unfit, train
+from dmb.typed import check_types, typed
+
+MOST_TILT, MOST_WIDTH = 10, 1 << 14
+"""Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +117,8 @@ class ProcessChoice:
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
         }  # fmt: skip
         schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
-        if self.tilt < 0:
-            raise ValueError(f"tilt must be at least 0, got {self.tilt}")
+        if not 0 <= self.tilt <= MOST_TILT:
+            raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
         if self.speeds and self.process in ("uniform", "tokenwise"):
             raise ValueError(
                 f"speeds must be false for process={self.process}: only the clocks of a bridge have speeds"
@@ -204,9 +209,14 @@ class NetworkChoice:
     """Condition on the class labels of the data."""
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "width", "heads", "conditioning"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, most in {
+            "blocks": MOST_BLOCKS,
+            **dict.fromkeys(("width", "heads", "conditioning"), MOST_WIDTH),
+        }.items():
+            value = getattr(self, name)
+            if not 1 <= value <= most:
+                rule = "at least 1" if value < 1 else f"at most {most:,}"
+                raise ValueError(f"{name} must be {rule}, got {value}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
@@ -299,9 +309,10 @@ class Recipe:
             kinds = {name: type(value) for name, value in like.sections().items()}
         try:
             given = {field.name: config[field.name] for field in fields(cls)}
-            made = {name: kind(**_tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
+            check_types(cls, given)
+            made = {name: typed(kind, _tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
             return cls(**given | made)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a recipe: {error}") from error
 
     def build(self, data: DataSet) -> Bridge:
@@ -348,8 +359,10 @@ class Recipe:
         return Fact("marginals alone", f"{unigram_bits:.4f}", "bits")
 
 
-def _tupled(config: dict[str, Any], like: Any) -> dict[str, Any]:
+def _tupled(config: Any, like: Any) -> Any:
     """The settings of a section; JSON has made lists of what are tuples in `like`."""
+    if not isinstance(config, dict):
+        return config
     return {
         name: tuple(value) if isinstance(getattr(like, name, None), tuple) else value for name, value in config.items()
     }

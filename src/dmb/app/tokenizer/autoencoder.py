@@ -13,6 +13,7 @@ from dmb.app.tokenizer import layers, losses
 from dmb.app.tokenizer.losses import Losses
 from dmb.app.tokenizer.quantizer import Quantizer
 from dmb.configurable import Configurable
+from dmb.networks.base import refuse_many
 from dmb.pretrained import Pretrained
 
 _BATCH = 256
@@ -60,6 +61,7 @@ class VQVAE(Pretrained, Configurable):
         halvings = (size // grid).bit_length() - 1 if grid > 0 else 0
         if halvings < 1 or size != grid << halvings:
             raise ValueError(f"size / grid must be a power of 2, at least 2, got {size} / {grid}")
+        refuse_many(blocks)
         if min(channels, width, blocks + 1) < 1:
             raise ValueError(
                 f"channels and width must be at least 1 and blocks at least 0, got {channels}, {width} and {blocks}"

@@ -27,6 +27,7 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows, Split
+from dmb.data.home import reason
 from dmb.data.loading import is_name, load
 from dmb.files import to_json, written_whole
 
@@ -103,17 +104,16 @@ def write_codes(
     """
     total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
     for part, split in images.splits().items():
-        with written_whole(folder / f"{part}.npy") as file:
-            tokens = np.lib.format.open_memmap(file, mode="w+", dtype=lowest, shape=(len(split), vqvae.num_positions))
-            at = 0
+        with written_whole(folder / f"{part}.npy") as file, file.open("wb") as stream:
+            shape = (len(split), vqvae.num_positions)
+            header = {"descr": lowest.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(stream, header)
             for some in picture_of(images).shown(split):
-                tokens[at : at + len(some)] = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
-                at += len(some)
+                tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+                stream.write(tokens.astype(lowest).tobytes())
+                done += len(some)
                 if progress is not None:
-                    progress(done + at, total)
-            tokens.flush()
-            del tokens  # some systems do not move a file that is mapped
-        done += at
+                    progress(done, total)
         labels = split.labels(slice(None))
         if labels is not None:
             with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
@@ -211,8 +211,8 @@ def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> 
 def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as an array: {error}") from error
+    except Exception as error:  # a header can be broken in any way
+        raise ValueError(f"{path} cannot be read as an array: {reason(error)}") from error
     if values.dtype.kind != "u" or values.shape != shape:
         wanted = f"unsigned integers of shape {list(shape)}"
         raise ValueError(f"{path} must hold {wanted}, got {values.dtype} {list(values.shape)}")

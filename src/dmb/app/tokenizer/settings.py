@@ -7,7 +7,9 @@ import torch
 
 from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.data import DataSet, Picture
+from dmb.networks.base import MOST_BLOCKS
 from dmb.seeding import seed_of
+from dmb.training.settings import MOST_RATE, MOST_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,9 @@ class TokenizerSettings:
         for name, bound in least.items():
             if not bound <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and at least {bound}, got {getattr(self, name)}")
+        for name, most in {"batch_size": MOST_ROWS, "learning_rate": MOST_RATE, "blocks": MOST_BLOCKS}.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self, name)}")
         for name in ("learning_rate", "minutes"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -22,6 +22,7 @@ from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
 from dmb.training.learner import cause_of, optimiser_tensors, restore_optimiser
 from dmb.training.loop import Evaluation, Loop, Progress, Step
 from dmb.training.reporting import Fact, Report
+from dmb.typed import typed
 
 _PARTS = 4  # of `Losses`: the total and what it is made of
 
@@ -200,8 +201,8 @@ class VQLearner:
         try:
             self.model.load_state_dict(checkpoint.under("vqvae"))
             restore_optimiser(self._optimiser, "optimiser", dict(self.model.named_parameters()), checkpoint)
-            self.progress = _Progress(**checkpoint.state)
-        except (KeyError, RuntimeError, TypeError) as error:
+            self.progress = typed(_Progress, checkpoint.state)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"the checkpoint does not fit this model: {error}") from error
 
     def _report(self, gradient_norm: float, step: int, then: float) -> TokenizerReport:
