@@ -6,7 +6,7 @@ python benchmarks/guidance.py [SAMPLES_PER_CLASS]
 import sys
 
 import torch
-from sklearn.svm import SVC  # type: ignore[import-untyped]
+from sklearn.svm import SVC
 from torch import Tensor
 
 from dmb import data, train

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier  # type: ignore[import-untyped]
-from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
-from sklearn.model_selection import StratifiedKFold  # type: ignore[import-untyped]
-from sklearn.neighbors import NearestNeighbors  # type: ignore[import-untyped]
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neighbors import NearestNeighbors
 
 _FOLDS = 5
 _BINS = 10  # of numbers in a table of counts

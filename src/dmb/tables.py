@@ -9,8 +9,8 @@ import narwhals as nw
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from sklearn.base import BaseEstimator  # type: ignore[import-untyped]
-from sklearn.exceptions import NotFittedError  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from dmb.bridge import Bridge
