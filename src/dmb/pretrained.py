@@ -125,7 +125,7 @@ class Pretrained(nn.Module):
     @classmethod
     def _read(cls: type[Model], path: Path, tensors: Mapping[str, Tensor]) -> Model:
         try:
-            config = json.loads(path.read_text(encoding="utf-8"))
+            config = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
             if not isinstance(config, dict):
                 raise ValueError("not a JSON object")
             found = config.pop("format", None)
@@ -134,6 +134,10 @@ class Pretrained(nn.Module):
             return cls.from_description(config, tensors)
         except Exception as error:  # a description can be wrong in any way
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"numbers must be finite, got {name}")
 
 
 def _on_hub(model: Pretrained) -> "ModelHubMixin":

@@ -68,7 +68,7 @@ KINDS = {"files": 44, "data": 15, "settings": 11, "words": 25, "full disk": 5}
 _LEFT_OUT = {
     "files": shutil.ignore_patterns("codes", "photos", "tensorboard"),
     "settings": shutil.ignore_patterns("codes", "photos", "run", "table", "comparison"),
-    "words": shutil.ignore_patterns("codes", "table", "tensorboard"),
+    "words": shutil.ignore_patterns("codes", "tensorboard"),
 }
 """What the cases of a kind do not need."""
 
@@ -178,6 +178,7 @@ class Campaign:
             "compare": [*ON_RUN["compare"], "--list"],
             "tokenize": ["tokenize", "photos", "--out", "new", *CODES],
             "fid": ["fid", "RUN", "--images", "2", "--weights", "tokens.npy"],
+            "impute": ["impute", "table", "survey.csv", "--out", "x.csv"],
             "prepare": ["prepare", "cifar10", "--from", "photos"],
         }[command]
         arguments = ["run" if word == "RUN" else word for word in known]

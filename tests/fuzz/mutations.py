@@ -131,7 +131,8 @@ def spoil(path, random):
         return "json"
     if chance < 0.5 and path.suffix == ".jsonl":
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(line) + "\n" for line in odd_json(lines, random) or []) if lines else "")
+        odd = odd_json(lines, random)
+        path.write_text("".join(json.dumps(line) + "\n" for line in (odd if isinstance(odd, list) else [odd])))
         return "json"
     if chance < 0.4 and path.parent.name == "checkpoints":
         tensors, state = read(path)

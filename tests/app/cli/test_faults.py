@@ -213,6 +213,11 @@ def changed(path, **entries):
         ("run.json", {"unigram_bits": {"test": "x"}}, "unigram_bits must be numbers"),
         ("config.json", {"network__width": "x"}, "config.json does not describe a bridge"),
         ("config.json", {"network__blocks": 10**20}, "config.json does not describe a bridge"),
+        (
+            "config.json",
+            {"network__dropout": float("nan")},
+            "does not describe a bridge: numbers must be finite, got NaN",
+        ),
         ("config.json", {"process": None}, "config.json does not describe a bridge"),
         ("evaluation.json", {"test": 3}, "evaluation.json must hold a JSON object of objects"),
     ],
