@@ -1,5 +1,6 @@
 """Signals that ask for an end, heeded when it suits."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,12 +21,20 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    before = _handled(_OTHERS, interrupt)
-    try:
+    with _handled_in_block(_OTHERS, interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """While the block runs, signals end the process: for imports, which turn a KeyboardInterrupt into other errors."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        os.write(2, b"dmb: interrupted\n")
+        os._exit(128 + number)
+
+    with _handled_in_block([signal.SIGINT, *_OTHERS], end):
+        yield
 
 
 class Signals:
@@ -51,6 +60,18 @@ class Signals:
     def _catch(self, number: int, _: object) -> None:
         self.caught = number
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _handled_in_block(
+    numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    before = _handled(numbers, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 
-from dmb.app.signals import interruptible
+from dmb.app.signals import ending_at_once, interruptible
 from dmb.version import __version__
 
 COMMANDS = {
@@ -66,8 +66,10 @@ def _called(arguments: list[str]) -> int:
     name, *rest = arguments
     if name not in COMMANDS:
         raise ValueError(_no_such_command(name))
+    with ending_at_once():
+        command = import_module(f"dmb.app.cli.{name}")
     try:
-        return import_module(f"dmb.app.cli.{name}").main(rest)
+        return command.main(rest)
     except SystemExit as stop:  # after --help
         return int(stop.code or 0)
 
