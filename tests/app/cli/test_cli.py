@@ -243,7 +243,7 @@ def test_a_table_comes_back_as_a_table(tmp_path, capsys):
     texts = json.loads(capsys.readouterr().out)["text"]
     assert all("colour=red" in text and "yes=no" in text for text in texts)
     assert dmb_("sample", run, "--length", 2) == 2
-    assert "--length is for text; samples" in capsys.readouterr().err
+    assert "--length is for text and records; samples" in capsys.readouterr().err
 
 
 def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
@@ -375,7 +375,7 @@ def test_cifar10_is_prepared_from_a_folder(tmp_path, capsys, monkeypatch):
 
 def test_every_command_has_a_help_page_that_names_its_options(capsys):
     options = {"quickstart": "--out", "prepare": "--from", "train": "--minutes", "resume": "--cycles",
-               "evaluate": "--split", "sample": "--template", "report": "--seed", "compare": "--workers",
+               "evaluate": "--split", "sample": "--template", "impute": "--draw", "report": "--seed", "compare": "--workers",
                "tokenize": "--grid", "fid": "--images"}  # fmt: skip
     assert options.keys() == COMMANDS.keys()
     for command, option in options.items():

@@ -313,7 +313,7 @@ def retensored(folder, **changes):
         (lambda folder: retensored(folder, codebook=None), "does not fit .*: codebook is missing"),
         (lambda folder: retensored(folder, other=torch.zeros(1)), "does not fit .*: other is unknown"),
         (lambda folder: retensored(folder, codebook=torch.zeros(16, 4).int()), "codebook must be of floating point"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "is not a safetensors file"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "model.safetensors cannot be read"),
     ],
 )  # fmt: skip
 def test_damaged_files_are_named(trained, damage, message, tmp_path):
