@@ -69,9 +69,9 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
     holes = real.mask(hidden)
     numeric = [name for name in real if pd.api.types.is_numeric_dtype(real[name])]
     codes, gaps = coded(training, training), coded(holes, training).mask(hidden | real.isna())
-    iterative = IterativeImputer(
-        HistGradientBoostingRegressor(random_state=seed), max_iter=3, random_state=seed, skip_complete=True
-    ).fit(codes.mask(training.isna()).sample(min(len(codes), 5000), random_state=seed))
+    iterative = IterativeImputer(HistGradientBoostingRegressor(random_state=seed), max_iter=3, random_state=seed).fit(
+        codes.mask(training.isna()).sample(min(len(codes), 5000), random_state=seed)
+    )
     ways = {
         "TableModel": coded(model.impute(holes.astype(object).where(holes.notna(), None)), training),
         "iterative (gradient boosting)": pd.DataFrame(iterative.transform(gaps), columns=real.columns),
@@ -82,7 +82,9 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
     for way, filled in ways.items():
         right = [(filled[n].round() == truth[n])[hidden[n]].mean() for n in real if n not in numeric]
         wrong = [((filled[n] - truth[n])[hidden[n]] ** 2).mean() ** 0.5 / codes[n].std() for n in numeric]
-        print(f"  imputation, {way:30}  accuracy {np.mean(right):.3f}  RMSE {np.mean(wrong):.3f} s.d.", flush=True)
+        accuracy = f"accuracy {np.mean(right):.3f}" if right else ""
+        error = f"RMSE {np.mean(wrong):.3f} s.d." if wrong else ""
+        print(f"  imputation, {way:30}  {accuracy}  {error}", flush=True)
 
 
 def main() -> None:
