@@ -182,6 +182,21 @@ def test_a_saved_model_is_the_same(model, frame, tmp_path):
     assert again.get_params() == model.get_params()
 
 
+def test_nullable_integers_of_pandas_come_back_as_such():
+    frame = pd.DataFrame({"a": pd.array([1, None, 3] * 40, dtype="Int64"), "b": ["x", "y", "z"] * 40})
+    model = dmb.TableModel(**SMALL | {"steps": 30}).fit(frame)
+    sample = model.sample(60)
+    assert sample["a"].dtype == frame["a"].dtype
+    assert sample["a"].isna().any()
+    assert model.impute(frame)["a"].notna().all()
+
+
+def test_the_model_of_a_run_samples_frames_of_pandas(model):
+    sample = dmb.TableModel.of(model.bridge_, model.codec_).sample(5, given={"region": "west"})
+    assert list(sample["region"]) == ["west"] * 5
+    assert list(sample.columns) == list(model.feature_names_in_)
+
+
 def test_seeds_give_the_same_and_others_do_not(model):
     pd.testing.assert_frame_equal(model.sample(30), model.sample(30))
     assert not model.sample(30).equals(model.sample(30, random_state=1))

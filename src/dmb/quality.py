@@ -10,6 +10,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import NearestNeighbors
 
+from dmb.data.frames import is_missing
+
 _FOLDS = 5
 _BINS = 10  # of numbers in a table of counts
 _MOST = 20_000  # rows of each side that a classifier sees
@@ -82,11 +84,11 @@ class _Codes:
     """A column of all three frames as numbers: its own, nan where missing, or one for each category."""
 
     def __init__(self, *parts: list[Any]):
-        given = [value for part in parts for value in part if not _missing(value)]
+        given = [value for part in parts for value in part if not is_missing(value)]
         self.numeric = bool(given) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in given)
         if self.numeric:
             self.parts = [
-                np.array([np.nan if _missing(value) else value for value in part], dtype=float) for part in parts
+                np.array([np.nan if is_missing(value) else value for value in part], dtype=float) for part in parts
             ]
         else:
             names = sorted({str(value) for part in parts for value in part})
@@ -174,7 +176,3 @@ def _shares(values: np.ndarray) -> dict[float, float]:
 
 def _variation(one: dict[float, float], other: dict[float, float]) -> float:
     return sum(abs(one.get(key, 0.0) - other.get(key, 0.0)) for key in one.keys() | other.keys()) / 2
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value != value or type(value).__name__ == "NAType"

@@ -154,7 +154,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             tokens = self._draw(template.expand(count, -1), self._legal(legal or {}), temperature, generator)
             columns = dict(zip(codec.names, codec.cells(tokens), strict=True))
             columns |= {name: [value] * count for name, value in (given or {}).items()}
-            rows = nw.from_native(frames.write(columns, self._like), eager_only=True)
+            rows = nw.from_native(frames.write(columns, self._like_rows()), eager_only=True)
             if rule is not None:
                 rows = rows.filter(np.asarray(rule(rows.to_native()), dtype=bool).tolist())
             kept.append(rows)
@@ -233,7 +233,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         """Write the model to a folder."""
         codec = self._codec
         self.bridge_.save_pretrained(folder)
-        kept = nw.from_native(self._like, eager_only=True)
+        kept = nw.from_native(self._like_rows(), eager_only=True)
         about = {
             "settings": {name: value for name, value in self.get_params().items() if name != "report"},
             "codec": codec.to_config(),
@@ -256,13 +256,12 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
-        """The model that a bridge with a mask is, such as that of a run; samples are frames of pandas."""
+        """The model that a bridge with a mask is, such as that of a run; it samples frames of pandas."""
         process = bridge.process
         if not (isinstance(process, BridgeProcess) and process.num_states > codec.num_states):
             raise ValueError("a process with a mask is needed, which tells what is known from noise: train with --mask")
         model = cls()
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
-        model._like = None
         return model
 
     # -- tokens -------------------------------------------------------------------------------------------------------
@@ -272,6 +271,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "codec_"):
             raise NotFittedError("this TableModel has not learned a table yet: call fit first")
         return self.codec_
+
+    def _like_rows(self) -> Any:
+        """A frame without rows, with the library and the types of the one that was learned."""
+        return self._like if hasattr(self, "_like") else _empty("pandas", {})
 
     def _generator(self, random_state: int | None) -> torch.Generator:
         return seeded(self.random_state if random_state is None else random_state, "rows")

@@ -136,6 +136,12 @@ def test_whole_numbers_stay_whole_cents_stay_cents_and_missing_stays_missing():
     assert cents.states([0.001], nearest=True).tolist() == [0]
 
 
+def test_tiny_numbers_are_real_numbers():
+    tiny = fitted(REAL * 1e-14, bins=4)
+    assert tiny.step == 0
+    assert np.bincount(tiny.states((REAL * 1e-14).tolist())).min() > len(REAL) / 8
+
+
 def test_dates_stay_dates():
     days = [f"2024-{1 + i % 12:02}-{1 + i % 28:02}" for i in range(400)]
     distinct = list(dict.fromkeys(days))

@@ -26,7 +26,9 @@ def read(frame: Any) -> Table:
     codes, distinct = np.empty((len(frame), len(names)), dtype=np.uint32), []
     for index, name in enumerate(frame.columns):
         known: dict[Value, int] = {}
-        codes[:, index] = [known.setdefault(_plain(value), len(known)) for value in frame[name].to_list()]
+        codes[:, index] = [
+            known.setdefault(None if is_missing(value) else value, len(known)) for value in frame[name].to_list()
+        ]
         distinct.append(list(known))
     return Table(names, codes, distinct, [])
 
@@ -49,5 +51,6 @@ def write(columns: dict[str, list[Value]], like: Any) -> Any:
     return nw.to_native(nw.concat([series.to_frame() for series in found], how="horizontal"))
 
 
-def _plain(value: Any) -> Value:
-    return None if value is None or value != value or type(value).__name__ == "NAType" else value
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a frame is null, nan, NaT or NA."""
+    return value is None or type(value).__name__ == "NAType" or value != value  # NA != NA is NA

@@ -170,7 +170,7 @@ class Number(Column):
     def _closest(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The atom nearest to each number, and whether it is that number."""
         close = np.searchsorted((self.atoms[1:] + self.atoms[:-1]) / 2, numbers)
-        return close, np.isclose(self.atoms[close], numbers, rtol=1e-12, atol=1e-12)
+        return close, self.atoms[close] == numbers
 
     def _place(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The cell and the bin of each number; what lies beyond belongs to the first or the last."""
@@ -227,10 +227,9 @@ def step_of(values: np.ndarray) -> float:
     >>> step_of(np.array([1.0, 2.5, 7.25])), step_of(np.array([0.1, 2 / 3]))
     (0.01, 0.0)
     """
+    largest = np.abs(values).max(initial=0.0)
     for decimals in range(_DECIMALS + 1):
-        if np.abs(values).max(initial=0.0) < 1e15 / 10**decimals and np.allclose(
-            values, np.round(values, decimals), rtol=1e-14, atol=1e-12
-        ):
+        if largest < 1e15 / 10**decimals and (values == np.round(values, decimals)).all():
             return float(f"1e-{decimals}")
     return 0.0
 

@@ -200,24 +200,16 @@ def _codec(content: Table, kinds: Mapping[str, str], bins: int) -> tuple[Columns
     return Columns([*columns], [*columns.values()], left_out), notes
 
 
-def tokens_of(content: Table, codec: Columns, blanks: bool = False) -> np.ndarray:
-    """The tokens of a table.
-
-    Args:
-        content: the table.
-        codec: columns and values must be its own.
-        blanks: columns may be left out, which makes them blank, -1; and numbers never seen count as the nearest seen.
-    """
+def tokens_of(content: Table, codec: Columns) -> np.ndarray:
+    """The tokens of a table; columns and values must be those of the codec."""
     names = [name for name in content.names if name not in codec.left_out]
-    if set(names) - set(codec.names) or not (blanks or set(names) == set(codec.names)):
+    if set(names) != set(codec.names):
         raise ValueError(f"columns must be {shortened(codec.names)}, got {shortened(content.names)}")
-    tokens = np.full((len(content.codes), len(codec.names)), -1)
+    tokens = np.empty((len(content.codes), len(codec.names)), dtype=np.int64)
     for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
-        if name not in names:
-            continue
         index = content.names.index(name)
         values, codes = content.distinct[index], content.codes[:, index]
-        states = column.states(values, nearest=blanks)
+        states = column.states(values)
         if (states < 0).any():
             unknown = int((states < 0).argmax())
             row = int((codes == unknown).argmax())
