@@ -131,6 +131,12 @@ def test_every_row_makes_a_bridge_that_can_be_trained(data, tmp_path):
         assert bridge.loss(data.train[:4]).isfinite().all(), row.name
 
 
+def test_only_rows_that_say_so_mask_whatever_the_recipe(tmp_path):
+    data = columns(tmp_path)
+    masks = {name for name, row in by_name(data).items() if row.apply(recipes.recipe("table"), data, 200).build(data).process.num_states > 6}
+    assert masks == {"sedd-absorb", "mdlm", "tokenwise", "learned-mask", "paths", "paths-learned", "autoregressive"}
+
+
 def test_trees_say_what_they_go_by(tmp_path):
     assert by_name(text(tmp_path))["mean-tree"].title == "bridge, tree of clusters by cooccurrence, fixed, mean head"
     assert by_name(shades(tmp_path))["mean-tree"].title == "bridge, tree of clusters by value, fixed, mean head"

@@ -53,9 +53,9 @@ TWICE = _set("training", cycles=2, score_steps=lambda steps, *_: steps // 2)  # 
 TURNS = _set("training", cycles=10, score_steps=lambda steps, *_: steps // 10, reestimate=False,
              matrix_steps=lambda steps, *_: max(1, steps // 100), matrix_objective="bound")
 MEAN, SCORE, PRINTED = (_set(head=name) for name in ("mean", "score", "unscaled_score"))
-UP, DOWN, NATURAL = (_set("process", order=name) for name in ("ascending", "descending", "natural"))
+UP, DOWN, NATURAL = (_set("process", order=name, mask=False) for name in ("ascending", "descending", "natural"))
 UNIFORM, TOKENWISE, VARYING = (_set("process", process=name) for name in ("uniform", "tokenwise", "varying"))
-NESTED, CANONICAL = _set("process", init="nested"), _set("process", schedule="canonical")
+NESTED, CANONICAL = _set("process", init="nested", mask=False), _set("process", schedule="canonical")
 EVEN, LITTLE, MUCH = _set("training", adapt_times=False), _mixing(0.03), _mixing(0.3)
 MASK = (ONCE, _set("process", mask=True, init="gather", floor=0.0))
 JOINT = (ONCE, _set("training", matrix_objective="joint"), CANONICAL, MEAN)
