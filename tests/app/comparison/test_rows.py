@@ -133,7 +133,11 @@ def test_every_row_makes_a_bridge_that_can_be_trained(data, tmp_path):
 
 def test_only_rows_that_say_so_mask_whatever_the_recipe(tmp_path):
     data = columns(tmp_path)
-    masks = {name for name, row in by_name(data).items() if row.apply(recipes.recipe("table"), data, 200).build(data).process.num_states > 6}
+    masks = {
+        name
+        for name, row in by_name(data).items()
+        if row.apply(recipes.recipe("table"), data, 200).build(data).process.num_states > 6
+    }
     assert masks == {"sedd-absorb", "mdlm", "tokenwise", "learned-mask", "paths", "paths-learned", "autoregressive"}
 
 
