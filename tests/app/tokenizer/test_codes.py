@@ -80,6 +80,8 @@ def test_a_folder_of_codes_is_its_images_in_the_same_splits_with_their_labels(ru
     data, originals = load(run), load(tmp_path / "photos")
     assert isinstance(data, DataSet)
     assert (data.name, data.source, data.num_classes) == ("vq", str(run), 2)
+    assert len(data.class_names) == 2
+    assert data.class_names == originals.class_names
     assert (data.num_positions, data.num_states) == (16, 16)
     for part, split in originals.splits().items():
         images = split[:].to(torch.uint8).view(-1, 8, 8, channels)
