@@ -195,6 +195,8 @@ def test_mistakes_are_named(in_colour, tmp_path):
 
     fails("levels applies to images only, got 8", levels=8)
     fails("encoding applies to text files only", encoding="bytes")
+    fails("most_states applies to array files only, got 8", most_states=8)
+    fails("kinds and bins apply to tables only", bins=8)
     fails("length must be 16 for vq, got 4", length=4)
     described = (in_colour / "tokenizer.json").read_text()
     (in_colour / "tokenizer.json").write_text("{}")

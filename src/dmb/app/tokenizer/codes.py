@@ -12,7 +12,7 @@ tokenizer.json            a summary; written last: a folder without it is not fi
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows, Split
+from dmb.data.cache import write_array
 from dmb.data.home import reason
 from dmb.data.loading import is_name, load
-from dmb.files import write_json, written_whole
+from dmb.files import write_json
 
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
@@ -104,22 +105,22 @@ def write_codes(
         progress: called with the number of images done, and of all.
     """
     total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
+
+    def encoded(split: Split) -> Iterator[np.ndarray]:
+        nonlocal done
+        for some in picture_of(images).shown(split):
+            yield vqvae.encode(torch.from_numpy(some)).cpu().numpy().astype(lowest)
+            done += len(some)
+            if progress is not None:
+                progress(done, total)
+
     for part, split in images.splits().items():
-        with written_whole(folder / f"{part}.npy") as file, file.open("wb") as stream:
-            shape = (len(split), vqvae.num_positions)
-            header = {"descr": lowest.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(stream, header)
-            for some in picture_of(images).shown(split):
-                tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
-                stream.write(tokens.astype(lowest).tobytes())
-                done += len(some)
-                if progress is not None:
-                    progress(done, total)
+        write_array(folder / f"{part}.npy", encoded(split))
         labels = split.labels(slice(None))
         if labels is not None:
-            with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
-                np.save(stream, labels.numpy().astype(np.min_scalar_type(images.num_classes - 1)))
-    ratio, used = fidelity(vqvae, images, images.test)
+            numbers = labels.numpy().astype(np.min_scalar_type(images.num_classes - 1))
+            write_array(folder / f"{part}_labels.npy", [numbers])
+    ratio, used = fidelity(vqvae, images)
     about = {
         "format": FORMAT,
         "source": images.source,
@@ -138,19 +139,16 @@ def write_codes(
     return about
 
 
-def fidelity(vqvae: VQVAE, images: DataSet, split: Split) -> tuple[float, float]:
-    """How well the images of a split come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
-    before, tokens = [], []
-    for some in picture_of(images).shown(split):
-        before.append(torch.from_numpy(some))
-        tokens.append(vqvae.encode(before[-1]).cpu())
-    return psnr(torch.cat(before), vqvae.decode(torch.cat(tokens)).cpu()), perplexity(torch.cat(tokens), vqvae.codes)
+def fidelity(vqvae: VQVAE, images: DataSet) -> tuple[float, float]:
+    """How well test images come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
+    before = torch.from_numpy(np.concatenate([*picture_of(images).shown(images.test)]))
+    tokens = vqvae.encode(before).cpu()
+    return psnr(before, vqvae.decode(tokens).cpu()), perplexity(tokens, vqvae.codes)
 
 
 def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
     """A picture of validation images, each beside its reconstruction."""
-    pairs, codec = paired(vqvae, images), picture_of(images)
-    Picture(codec.shape).write(path, pairs.flatten(1).long())
+    Picture(picture_of(images).shape).write(path, paired(vqvae, images).flatten(1).long())
 
 
 def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
