@@ -32,7 +32,7 @@ def cached(
     key = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
     path = data_home() / "cache" / f"{name}-{key[:32]}.npy"
     if again or not _is_whole(path):
-        write_array(tidy(path.parent) / path.name, chunks())
+        _save(tidy(path.parent) / path.name, chunks())
     return np.lib.format.open_memmap(path, mode="r")
 
 
@@ -42,8 +42,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_array(path: Path, chunks: Iterable[np.ndarray]) -> None:
-    """Write a `.npy` file whole or not at all, a few rows at a time, all of one type and shape; a digest ends it."""
+def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
     count, content, chunk = 0, _digest(), None
     with written_whole(path) as part, part.open("wb") as file:
         file.write(bytes(_HEADER))

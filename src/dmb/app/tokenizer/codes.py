@@ -12,7 +12,7 @@ tokenizer.json            a summary; written last: a folder without it is not fi
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,10 @@ from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
-from dmb.data import Codec, DataSet, Picture, Rows, Split
-from dmb.data.cache import write_array
+from dmb.data import Codec, DataSet, Picture, Rows
 from dmb.data.home import reason
 from dmb.data.loading import is_name, load
-from dmb.files import write_json
+from dmb.files import write_json, written_whole
 
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
@@ -105,21 +104,21 @@ def write_codes(
         progress: called with the number of images done, and of all.
     """
     total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
-
-    def encoded(split: Split) -> Iterator[np.ndarray]:
-        nonlocal done
-        for some in picture_of(images).shown(split):
-            yield vqvae.encode(torch.from_numpy(some)).cpu().numpy().astype(lowest)
-            done += len(some)
-            if progress is not None:
-                progress(done, total)
-
     for part, split in images.splits().items():
-        write_array(folder / f"{part}.npy", encoded(split))
+        with written_whole(folder / f"{part}.npy") as file, file.open("wb") as stream:
+            shape = (len(split), vqvae.num_positions)
+            header = {"descr": lowest.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(stream, header)
+            for some in picture_of(images).shown(split):
+                tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+                stream.write(tokens.astype(lowest).tobytes())
+                done += len(some)
+                if progress is not None:
+                    progress(done, total)
         labels = split.labels(slice(None))
         if labels is not None:
-            numbers = labels.numpy().astype(np.min_scalar_type(images.num_classes - 1))
-            write_array(folder / f"{part}_labels.npy", [numbers])
+            with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
+                np.save(stream, labels.numpy().astype(np.min_scalar_type(images.num_classes - 1)))
     ratio, used = fidelity(vqvae, images)
     about = {
         "format": FORMAT,
