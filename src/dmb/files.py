@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,12 @@ def written_whole(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Write strict JSON, see `to_json`, whole or not at all."""
+    with written_whole(path) as part:
+        part.write_text(to_json(value, indent=2) + "\n", encoding="utf-8")
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line to a text file; if that fails, the file stays as it was, and a ValueError names it."""
     with _naming(path), path.open("ab", buffering=0) as file:
@@ -85,6 +91,20 @@ def is_part(path: Path) -> bool:
     (True, False)
     """
     return _PART.fullmatch(path.name) is not None
+
+
+def lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock an open file until it is closed; False if another process has locked it, or the file system has no locks.
+
+    On a system without such locks (Windows) nothing is locked, and the answer is True.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -124,8 +144,7 @@ def _claimed(part: Path) -> Iterator[None]:
         if fcntl is None:  # an open file could not be moved either
             os.close(descriptor)
         else:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock(descriptor)
         yield
     finally:
         if fcntl is not None:
@@ -140,12 +159,9 @@ def _is_claimed(part: Path) -> bool:
     except OSError:
         return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it is, or the file system has no locks
-        return True
+        return not lock(descriptor, wait=False)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _flush(path: Path, mode: int) -> None:

@@ -10,7 +10,9 @@ from rich.console import Console
 import dmb
 from dmb.app import recipes
 from dmb.app.display import Display, counting
+from dmb.app.locks import working_in
 from dmb.app.runs import Run
+from dmb.app.session import session
 from dmb.training import Fact, engine
 
 SETTINGS = {"cycles": 1, "score_steps": 4, "matrix_steps": 1, "evaluate_every": 2, "log_every": 1, "width": 16,
@@ -61,10 +63,45 @@ def test_a_line_that_a_kill_cut_short_is_left_out_and_made_again(finished, tmp_p
     assert again.metrics() == run.metrics()[:4]
 
 
+def test_classes_go_by_names_and_numbers_also_once_the_run_is_opened_again(tmp_path):
+    digits = dmb.data.digits()
+    names = ("nought", "1", "0", *(f"class {number}" for number in range(3, 10)))
+    Run.create(tmp_path / "run", recipes.recipe("digits"), dataclasses.replace(digits, class_names=names))
+    run = Run.open(tmp_path / "run")
+    assert [run.label(given) for given in ("nought", "class 9", "7", "-1")] == [0, 9, 7, -1]
+    assert run.label("0") == 2  # a class of this name is meant before the number
+    with pytest.raises(
+        ValueError, match=r"--label must be a class \('nought', .* and 2 more\) or its number, got 'owl'"
+    ):
+        run.label("owl")
+    plain = Run(run.path, run.recipe, run.codec, run.about | {"class_names": []})
+    with pytest.raises(ValueError, match="--label must be a whole number, got 'owl'"):
+        plain.label("owl")
+
+
 def test_only_one_process_trains_in_a_folder(finished):
     run, _, _ = finished
-    with run.locked(), pytest.raises(ValueError, match="another process"), Run.open(run.path).locked():
+    with working_in(run.path), pytest.raises(ValueError, match="another process"), working_in(run.path):
         pass
+
+
+def test_of_two_runs_that_start_at_one_moment_in_one_folder_the_second_is_refused(tmp_path, monkeypatch):
+    recipe, create, refused = recipes.recipe("digits"), Run.create, []
+
+    def created(*arguments):
+        """While the first makes its folder, the second, which found nothing there either, comes to the same line."""
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "create", create)
+            with pytest.raises(ValueError, match="another process is training in") as caught:
+                session(recipe, tmp_path / "run", resume=False, console=Console(quiet=True), accelerator="cpu")
+            refused.append(caught)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(Run, "create", created)
+    with pytest.raises(ValueError, match="far enough"):
+        session(recipe, tmp_path / "run", resume=False, console=Console(quiet=True), accelerator="cpu")
+    assert refused
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_kill_while_the_folder_is_made_does_not_block_it(finished, tmp_path, monkeypatch):

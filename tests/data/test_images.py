@@ -93,7 +93,7 @@ def test_sub_folders_are_classes_in_the_order_of_their_names(tmp_path):
     save(tmp_path / "zoo" / "cat" / "kittens", COLOUR[:1] // 2)
     data = images(tmp_path / "zoo", levels=4)
     names = sorted(["ant", "Bee", "cat"])
-    assert data.num_classes == 3
+    assert (data.num_classes, data.class_names) == (3, tuple(names))
     for split in data.splits().values():
         for row, label in zip(split[:].tolist(), split.labels(slice(None)).tolist(), strict=True):
             path = tmp_path / "zoo" / names[label]
@@ -132,6 +132,7 @@ def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
     (tmp_path / "zoo" / "dog").symlink_to(tmp_path / "zoo" / "ant")  # the same images, another class
     data = images(tmp_path / "zoo")
     assert (data.num_classes, sum(map(len, data.splits().values()))) == (4, 20)
+    assert data.class_names == ("ant", "bee", "cat", "dog")
     assert "classes by sub-folder: 'ant', 'bee', 'cat', 'dog'" in data.notes
     (tmp_path / "zoo" / "cat" / "loop").symlink_to(tmp_path / "zoo")
     with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that contains it, got .*zoo: remove"):

@@ -188,6 +188,8 @@ def test_spaces_after_commas_are_no_part_of_values(tmp_path):
         ("x,q", ["x,y", "y,x", "x,x"], True),  # no more than half of them
         ("a,b", [",", "1,"], True),
         ("2001,2002,country", ["1,2,AT", "3,4,DE"], False),  # years: it is said
+        ("NA,2.5", ["1.5,3.5", "?,4.5"], False),  # what stands for a missing value is no word above numbers
+        ("3,z", ["NA,x", "40,y"], False),  # nor does one below spoil a column of numbers
     ],
 )
 def test_a_header_is_told_from_data_by_rules(tmp_path, first, others, header):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from commands import dmb_, flags
-from dmb.app.runs import Run
+from dmb.app.locks import working_in
 from dmb.training.checkpoint import Checkpoints
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -121,7 +121,7 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
 @pytest.mark.long
 def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
     here("run")
-    with Run.open(tmp_path / "run").locked():
+    with working_in(tmp_path / "run"):
         process = start(tmp_path, "run", "--resume", "--devices", "2", settings={"cycles": 3})
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 2, output

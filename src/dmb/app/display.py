@@ -1,5 +1,6 @@
 """What a training run looks like in a terminal."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,10 +45,7 @@ class Display:
         if self._live is not None:
             self._live.update(self._picture(report))
         else:
-            self.console.print(self._line(report), highlight=False, markup=False, soft_wrap=True)
-
-    def _line(self, report: Report) -> str:
-        return report.line() + ("" if report.phase == "validation" else _left(report))
+            say(self.console, report.line() + ("" if report.phase == "validation" else _left(report)))
 
     def _picture(self, last: Report) -> Group:
         table = Table.grid(padding=(0, 2))
@@ -76,6 +74,16 @@ class Display:
         return bar
 
 
+def of_first_process(console: Console) -> Console:
+    """`console` in the first of several processes, and one that prints nothing in the others."""
+    return console if os.environ.get("LOCAL_RANK", "0") == "0" else Console(quiet=True)
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as it is: not wrapped, and without colours or markup."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def _left(report: Report) -> str:
     """Time to go, if it is known."""
     return "" if report.seconds_left is None else f"  {duration(report.seconds_left)} left"
@@ -85,14 +93,18 @@ def _value(fact: Fact) -> str:
     return f"{f'[bold]{fact.value}[/]' if fact.main else fact.value} {fact.unit}".rstrip()
 
 
-@contextmanager
-def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar with an ETA for anything else that takes more than a few seconds: call it with (done, total)."""
-    bar = Progress(
+def progress_bar(console: Console) -> Progress:
+    """A bar with an ETA that vanishes when it ends; only in a terminal."""
+    return Progress(
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
-    with bar:
+
+
+@contextmanager
+def counting(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar with an ETA for anything else that takes more than a few seconds: call it with (done, total)."""
+    with progress_bar(console) as bar:
         task = bar.add_task(what, total=None)
         shown = time.monotonic() - 25  # without a terminal: one line after 5 seconds, then every 30
 

@@ -1,12 +1,13 @@
 """Any data set by its name, file or folder."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from dmb import data
 from dmb.app.tokenizer.codes import is_codes, read_codes
 from dmb.data import Codec, DataSet
-from dmb.data.loading import refuse_encoding, refuse_levels, refuse_unlike
+from dmb.data.home import Progress
+from dmb.data.loading import refuse_foreign, refuse_unlike
 
 
 def kind_of(source: str | Path) -> str:
@@ -19,40 +20,20 @@ def load(
     *,
     kind: data.Kind | None = None,
     length: int | None = None,
-    encoding: str = "characters",
-    levels: int | None = None,
-    most_states: int | None = None,
-    kinds: Mapping[str, str] | None = None,
-    bins: int | None = None,
     codec: Codec | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> DataSet:
-    """As `dmb.data.load`; and a folder that `dmb tokenize` has made is the codes in it.
-
-    Args:
-        source: a name, or a path.
-        kind: read a file as this kind.
-        length: tokens of a sequence of text, or of the longest record.
-        encoding: of a text file.
-        levels: a channel of an image has.
-        most_states: that an array may have.
-        kinds: of columns of a table by name, where the rules are wrong.
-        bins: that a column of numbers may have.
-        codec: a model's codec, to read other data in its tokens.
-        progress: called with what is read so far and in all, if it takes more than a moment.
+    """As `dmb.data.load`, with its options; and a folder that `dmb tokenize` has made is the codes in it.
 
     >>> load("digits").name
     'digits'
     """
     if not is_codes(source):
-        return data.load(
-            source, kind=kind, length=length, encoding=encoding, levels=levels, most_states=most_states, kinds=kinds,
-            bins=bins, codec=codec, progress=progress,
-        )  # fmt: skip
+        return data.load(source, kind=kind, length=length, codec=codec, progress=progress, **options)
     if kind is not None:
         raise ValueError(f"kind must be left out for codes, got {kind} for {source}")
-    refuse_levels(source, levels)
-    refuse_encoding(source, encoding)
+    refuse_foreign(source, "codes", **options)
     found = read_codes(source, codec)
     refuse_unlike(found, length, codec)
     return found

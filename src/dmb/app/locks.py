@@ -5,12 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dmb.files import remove_orphans
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from dmb.files import lock, remove_orphans
 
 
 @contextmanager
@@ -34,10 +29,7 @@ def locked(folder: Path, name: str = ".lock", *, wait: bool = False) -> Iterator
         descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise ValueError(f"{folder} cannot be written to: {error.strerror}") from error
-    with os.fdopen(descriptor) as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ValueError(f"another process is training in {folder}: wait for it, or stop it") from error
+    with os.fdopen(descriptor):
+        if not lock(descriptor, wait=wait):
+            raise ValueError(f"another process is training in {folder}: wait for it, or stop it")
         yield

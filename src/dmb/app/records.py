@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.files import written_whole
 from dmb.pretrained import WEIGHTS
 from dmb.tensors import read_sizes
 from dmb.typed import check_types, conforms
@@ -53,25 +55,9 @@ class Record:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundResult:
-    """A result of `dmb evaluate`: the bound on one split of the data."""
+class BoundResult(Likelihood):
+    """A result of `dmb evaluate`."""
 
-    split: str
-    bits: float
-    stderr: float
-    score_bits: float
-    prior_bits: float
-    unigram_bits: float
-    """What the marginals of the training data alone need."""
-    sequences: int
-    of_sequences: int
-    """How many sequences the split has."""
-    tokens: int
-    samples: int
-    """Draws of time and noise per sequence."""
-    seed: int
-    token: str = "token"
-    """What the data call a token."""
     step: int | None = None
     """The step of the model that was evaluated."""
 
@@ -81,24 +67,9 @@ class BoundResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageResult:
-    """How far a model's images are from those of one split of the data."""
+class ImageResult(ImageQuality):
+    """A result of `dmb fid`."""
 
-    split: str
-    fid: float
-    """Fréchet Inception Distance of samples."""
-    floor: float
-    """The distance of training images after the codec: what a perfect model would reach."""
-    real: float
-    """The distance of unchanged training images."""
-    images: int
-    """Number of images of each kind."""
-    sampler: str
-    steps: int
-    guidance: float = 1.0
-    inception_score: float = math.nan
-    inception_score_deviation: float = math.nan
-    """Standard deviation over parts of the samples."""
     step: int | None = None
     """The step of the model that was evaluated."""
 
@@ -116,24 +87,23 @@ def read_metrics(folder: Path) -> list[Record]:
     return records
 
 
+def rewind(folder: Path, count: int) -> None:
+    """Drop all lines of the metrics but the first `count`: a resumed run makes the others again."""
+    file = folder / METRICS
+    if file.exists():
+        lines = file.read_bytes().splitlines(keepends=True)
+        with written_whole(file) as part:
+            part.write_bytes(b"".join(line for line in lines[:count] if line.endswith(b"\n")))
+
+
 def read_bounds(folder: Path) -> dict[str, BoundResult]:
     """The bounds that `dmb evaluate` has written, by split."""
-    results = read_evaluations(folder)
-    return {
-        split: _typed(BoundResult, values, folder / EVALUATION)
-        for split, values in results.items()
-        if isinstance(values, dict) and "bits" in values
-    }
+    return _results(BoundResult, read_evaluations(folder), "bits", folder)
 
 
 def read_images(folder: Path) -> dict[str, ImageResult]:
-    """The distances of images, by split."""
-    results = read_evaluations(folder).get("images", {})
-    return {
-        split: _typed(ImageResult, values, folder / EVALUATION)
-        for split, values in results.items()
-        if isinstance(values, dict) and "fid" in values
-    }
+    """The distances of images that `dmb fid` has written, by split."""
+    return _results(ImageResult, read_evaluations(folder).get("images", {}), "fid", folder)
 
 
 def read_evaluations(folder: Path) -> dict[str, Any]:
@@ -174,6 +144,12 @@ def bits_after(records: Sequence[Record], cpu_seconds: float) -> float:
     known = [record for record in records if math.isfinite(record.cpu_seconds) and math.isfinite(record.bits)]
     times, bits = [record.cpu_seconds for record in known], accumulate((record.bits for record in known), min)
     return float(np.interp(cpu_seconds, times, [*bits], left=math.nan)) if known else math.nan
+
+
+def _results(kind: type[T], found: dict[str, Any], figure: str, folder: Path) -> dict[str, T]:
+    """The results that have this figure, by split."""
+    results = {split: values for split, values in found.items() if isinstance(values, dict) and figure in values}
+    return {split: _typed(kind, values, folder / EVALUATION) for split, values in results.items()}
 
 
 def _typed(kind: type[T], values: Any, file: Path) -> T:

@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,16 @@ from torch import Tensor
 
 from dmb import checks
 from dmb.app.evaluation import ImageQuality, Likelihood
-from dmb.app.locks import locked, working_in
+from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
-from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics
+from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.app.tokenizer import Codes
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet
-from dmb.files import append_line, to_json, written_whole
+from dmb.data.codecs.base import shortened
+from dmb.files import append_line, to_json, write_json
 from dmb.pretrained import WEIGHTS
 from dmb.tensors import read_tensors, write_tensors
 from dmb.training import TrainingReport
@@ -55,7 +56,7 @@ class Run:
         recipe: what is run.
         codec: turns tokens into data.
         about: `version` of dmb, when the run was `created`, `unigram_bits`: what the training data's marginals alone
-            need on each split, and `digest` of the data.
+            need on each split, `digest` of the data, and `class_names`, if classes have names.
     """
 
     def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
@@ -71,6 +72,7 @@ class Run:
             "created": time.strftime("%Y-%m-%d %H:%M"),
             "unigram_bits": data.baselines(),
             "digest": data.digest(),
+            "class_names": list(data.class_names),
         }
         run = cls(path, recipe, data.codec, about)
         try:
@@ -119,12 +121,15 @@ class Run:
             )
         try:
             about, name = {key: config[key] for key in ABOUT}, str(config["recipe"]["name"])
+            about["class_names"] = config.get("class_names", [])  # runs of earlier versions have none
         except (KeyError, TypeError) as error:
             raise ValueError(f"{file} does not describe a run: {error}") from error
         like = cls._own_recipe(path, name, recipe)
         try:
             if not conforms(about["unigram_bits"], dict[str, float | None]):
                 raise ValueError(f"unigram_bits must be numbers, got {about['unigram_bits']!r:.80}")
+            if not conforms(about["class_names"], list[str]):
+                raise ValueError(f"class_names must be strings, got {about['class_names']!r:.80}")
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
@@ -149,12 +154,7 @@ class Run:
             "recipe": self.recipe.to_json(),
             "codec": self.codec.to_config(),
         }
-        with written_whole(self.path / "run.json") as part:
-            part.write_text(to_json(config, indent=2) + "\n", encoding="utf-8")
-
-    def locked(self) -> AbstractContextManager[None]:
-        """While the block runs, or this process lives, no other trains in this folder."""
-        return working_in(self.path)
+        write_json(self.path / "run.json", config)
 
     def change(self, recipe: Recipe) -> None:
         """Continue with other settings."""
@@ -174,6 +174,17 @@ class Run:
             raise ValueError(f"{self.recipe.data.source} has changed since the run began: restore it, or train again")
         return data
 
+    def label(self, given: str) -> int:
+        """The number of a class, from its name or its number; a folder called 7 is meant before class number 7."""
+        names = self.about["class_names"]
+        if given in names:
+            return names.index(given)
+        with suppress(ValueError):
+            if abs(number := int(given)) < 1 << 63:
+                return number
+        known = f"a class ({shortened(names)}) or its number" if names else "a whole number"
+        raise ValueError(f"--label must be {known}, got {given!r}")
+
     def summary(self) -> dict[str, Tensor]:
         """`marginals` of the training data, and `examples` of the validation data."""
         file = self.path / SUMMARY
@@ -192,17 +203,11 @@ class Run:
         """All reports so far. A last line that a kill cut short is left out."""
         return read_metrics(self.path)
 
-    def rewind(self, count: int) -> None:
-        """Forget all but the first `count` reports: a resumed run makes the others again."""
-        whole = (self.path / METRICS).read_text(encoding="utf-8").splitlines(keepends=True)
-        with written_whole(self.path / METRICS) as part:
-            part.write_text("".join(whole[: min(count, len(self.metrics()))]), encoding="utf-8")
-
     def log(self, report: TrainingReport) -> None:
         """Add a report to the metrics, and its sample to the samples."""
         record = report.record()
-        if self._tensorboard is None and (self.path / METRICS).exists():
-            self.rewind(report.index)  # reports that a resumed run makes again, and a line that a kill cut short
+        if self._tensorboard is None:
+            rewind(self.path, report.index)
         append_line(self.path / METRICS, to_json(record))
         board = self._board(report.step)
         for name, value in record.items():
@@ -239,8 +244,7 @@ class Run:
                 results = read_evaluations(self.path)
                 place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
                 place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
-                with written_whole(self.path / EVALUATION) as part:
-                    part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
+                write_json(self.path / EVALUATION, results)
         except ValueError as error:
             raise ValueError(f"the result was printed, but cannot be stored: {error}") from error
 

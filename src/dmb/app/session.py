@@ -1,7 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
 import copy
-import os
 import shlex
 import time
 from contextlib import ExitStack
@@ -11,14 +10,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dmb.app.display import Display, counting, duration
+from dmb.app.display import Display, counting, duration, of_first_process, say
+from dmb.app.locks import working_in
 from dmb.app.recipes import Recipe
 from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
 from dmb.data import DataSet
-from dmb.training import Engine, TrainingSettings
+from dmb.training import Engine, Fact, TrainingSettings, train
 from dmb.training.engine import engine, exit_now
 
 MODEL = ("data.", "process.", "network.", "head")
@@ -41,8 +41,7 @@ def session(
         options: of `dmb.training.engine`.
     """
     # find mistakes before several processes are started, which would all report them
-    first = os.environ.get("LOCAL_RANK", "0") == "0"
-    with counting(console if first else Console(quiet=True), "reading the data") as progress:
+    with counting(of_first_process(console), "reading the data") as progress:
         if resume:
             run = Run.open(path, own)
             _refuse_another_model(run.recipe, recipe)
@@ -59,9 +58,12 @@ def session(
         problem = None
         if chief:
             try:
+                path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(working_in(path))  # first: of two that start at one moment, one is refused
                 run = Run.open(path, own) if resume else Run.create(path, recipe, data)
-                stack.enter_context(run.locked())
-            except (ValueError, OSError) as error:
+            except OSError as error:
+                problem = f"cannot write to {path}: {error.strerror or error}"
+            except ValueError as error:
                 problem = str(error)
         problem = fabric.broadcast(problem)  # or the others would wait for one that has left
         if problem is not None:
@@ -69,24 +71,34 @@ def session(
         signals = stack.enter_context(Signals())
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
-        reports = recipe.train(model, data, fabric=fabric, folder=path, resume=resume, stop=signals)
+        reports = train(model, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
             run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
-            baseline = recipe.baseline(run.about["unigram_bits"]["validation"])
+            baseline = Fact("marginals alone", f"{run.about['unigram_bits']['validation']:.4f}", "bits")
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
         report = None
         for report in reports:
             if chief:
                 run.log(report)
                 display.update(report)
-    number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    number = stopped_by(signals.heeded, fabric)
     if chief and number:
-        _say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
+        say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
     elif chief and report is None:
-        _say(console, f"nothing left to do: {_ended(run)}")
+        say(console, f"nothing left to do: {_ended(run)}")
     elif chief:
-        _say(console, _finished(run))
+        say(console, _finished(run))
+    return ended(number, fabric)
+
+
+def stopped_by(heeded: int, fabric: Engine) -> int:
+    """The signal that any of the processes heeded, given the one that this process did; 0 if none did."""
+    return max(fabric.broadcast(heeded, src=rank) for rank in range(fabric.world_size))
+
+
+def ended(number: int, fabric: Engine) -> int:
+    """The exit code after this signal, or 0; one of several processes ends here with it, and does not return."""
     code = 128 + number if number else 0
     if fabric.world_size > 1:
         exit_now(code)
@@ -143,16 +155,12 @@ def _announce(
     """Print how the data were read, what will be trained, and how long it will take."""
     first, *others = data.describe()
     for line in (f"{data.name}: {first}", *others):
-        _say(console, line)
+        say(console, line)
     weights = sum(parameter.numel() for parameter in model.network.parameters())
     lasts = ""
     if fabric.world_size == 1 and not resume and str(fabric.device) == "cpu":
         seconds = expected_seconds(model, data, recipe.training)
         limit = recipe.training.minutes
         lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
-    _say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(data)}{lasts}")
-    _say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe()}{lasts}")
+    say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")

@@ -30,6 +30,7 @@ class DataSet:
         test: the split for reporting results.
         state_counts: the number of states of each position, if they differ.
         num_classes: labels lie in `[0, num_classes)`; 0 for data without labels.
+        class_names: the names of the classes in the order of their labels, if they have names.
         padding: the state that stands after the end of shorter sequences; None if all have the same length.
         notes: notes on how the data were read: what was guessed, changed or dropped.
     """
@@ -42,6 +43,7 @@ class DataSet:
     test: Split
     state_counts: Int[Tensor, " d"] | None = None
     num_classes: int = 0
+    class_names: tuple[str, ...] = ()
     padding: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -58,6 +60,8 @@ class DataSet:
                     f"got {split.num_positions}"
                 )
             self._check_labels(part, split)
+        if len(self.class_names) not in (0, self.num_classes):
+            raise ValueError(f"class_names must have {self.num_classes} names, or none, got {len(self.class_names)}")
         if self.state_counts is not None:
             self._check_state_counts(self.state_counts)
 

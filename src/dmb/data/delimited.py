@@ -2,9 +2,11 @@
 
 import csv
 import io
+import math
 from pathlib import Path
 from typing import NamedTuple
 
+from dmb.data.columns.number import MISSING, as_number
 from dmb.data.unicode import encoding_of, notes_of
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
@@ -70,19 +72,6 @@ def looks_delimited(path: Path) -> bool:
     return False
 
 
-def is_number(value: str | float) -> bool:
-    """Whether a value of a table reads as a number, with a point or a comma before its decimals.
-
-    >>> is_number("-1.5e3"), is_number(" 7,25 "), is_number("seven")
-    (True, True, False)
-    """
-    try:
-        float(str(value).replace(",", "."))
-    except ValueError:
-        return False
-    return True
-
-
 def _sample(path: Path, encoding: str) -> str:
     """The first lines, without one that the sample cuts."""
     with path.open(encoding=encoding, errors="replace", newline="") as file:
@@ -112,16 +101,20 @@ def _has_header(rows: list[list[str]]) -> bool:
     """Whether the first row names the columns.
 
     It does if it has a word above numbers. It does not if it has a number above numbers, or if most of its values occur
-    again in their columns. If nothing speaks against it, it does.
+    again in their columns. If nothing speaks against it, it does. What stands for a missing value says nothing.
     """
     if not rows:
         return True
     first, *others = rows
-    columns = [[value for value in column if value.strip()] for column in zip(*others, strict=False)]
-    numeric = [bool(column) and all(map(is_number, column)) for column in columns]
-    if any(number and value.strip() and not is_number(value) for value, number in zip(first, numeric, strict=False)):
+    columns = [[value for value in column if value.strip() not in MISSING] for column in zip(*others, strict=False)]
+    above = [value for value, column in zip(first, columns, strict=False) if column and all(map(_is_number, column))]
+    if any(value.strip() not in MISSING and not _is_number(value) for value in above):
         return True
-    if any(number and is_number(value) for value, number in zip(first, numeric, strict=False)):
+    if any(map(_is_number, above)):
         return False
     repeated = sum(value in column for value, column in zip(first, columns, strict=False))
     return 2 * repeated <= len(first)
+
+
+def _is_number(value: str) -> bool:
+    return not math.isnan(as_number(value))

@@ -17,18 +17,33 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 @contextmanager
 def downloaded(
-    url: str, path: Path, *, digest: str, algorithm: str, otherwise: str, progress: Progress | None = None
+    name: str,
+    url: str,
+    path: Path,
+    *,
+    digest: str,
+    algorithm: str,
+    fetch: bool,
+    copy: str = "FILE",
+    progress: Progress | None = None,
 ) -> Iterator[BinaryIO]:
     """The file at `url`, once it is complete and its digest right; it is kept as `path` if the block succeeds.
 
     Args:
+        name: of the data set, as `dmb prepare` has it.
         url: of the file.
         path: where to keep it.
         digest: that it must have, as hexadecimal digits.
         algorithm: of the digest, as `hashlib` calls it.
-        otherwise: what the user can do without a network.
+        fetch: whether the user has asked for it; if not, a ValueError says how to.
+        copy: what the user's own copy may be.
         progress: called with the bytes so far and in all (0 if the server does not say).
     """
+    if not fetch:
+        raise ValueError(
+            f"{name} is not prepared: run `dmb prepare {name}`, or `dmb prepare {name} --from {copy}` for your own copy"
+        )
+    otherwise = f"get a copy elsewhere and run `dmb prepare {name} --from FILE`"
     with written_whole(tidy(path.parent) / path.name) as part, part.open("w+b") as file:
         found = hashlib.new(algorithm, usedforsecurity=False)
         done = 0

@@ -57,14 +57,7 @@ def load(
     'digits'
     """
     kind, named = _kind(source, kind, encoding, codec), is_name(source)
-    if kind != "text" or named:
-        refuse_encoding(source, encoding)
-    if kind != "images":
-        refuse_levels(source, levels)
-    if most_states is not None and (kind != "array" or named):
-        raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
-    if (kinds or bins is not None) and kind != "table":
-        raise ValueError(f"kinds and bins apply to tables only, got some for {source}")
+    refuse_foreign(source, kind, encoding=encoding, levels=levels, most_states=most_states, kinds=kinds, bins=bins)
     sized = {} if length is None else {"length": length}
     if kind == "images":
         data = _images(source, levels, codec, progress)
@@ -108,16 +101,26 @@ def _images(source: str | Path, levels: int | None, codec: Codec | None, progres
     return images(source, levels, colour=model is not None and model.shape[2] == 3, progress=progress)
 
 
-def refuse_encoding(source: str | Path, encoding: str) -> None:
-    """Raise a ValueError if an encoding is chosen for data other than text."""
-    if encoding != "characters":
+def refuse_foreign(
+    source: str | Path,
+    kind: str,
+    *,
+    encoding: str = "characters",
+    levels: int | None = None,
+    most_states: int | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: int | None = None,
+) -> None:
+    """Raise a ValueError if an option of `load` is chosen that means nothing for data of this kind."""
+    named = is_name(source)
+    if encoding != "characters" and (kind != "text" or named):
         raise ValueError(f"encoding applies to text files only, got {encoding!r} for {source}")
-
-
-def refuse_levels(source: str | Path, levels: int | None) -> None:
-    """Raise a ValueError if levels are chosen for data other than images."""
-    if levels is not None:
+    if levels is not None and kind != "images":
         raise ValueError(f"levels applies to images only, got {levels} for {source}")
+    if most_states is not None and (kind != "array" or named):
+        raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
+    if (kinds or bins is not None) and kind != "table":
+        raise ValueError(f"kinds and bins apply to tables only, got some for {source}")
 
 
 def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> None:

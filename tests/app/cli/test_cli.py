@@ -362,6 +362,28 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
 
 
+def test_a_class_is_sampled_by_its_name(tmp_path, capsys, monkeypatch):
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for shade in range(5):
+            Image.fromarray(np.full((2, 2), 50 * shade, dtype=np.uint8)).save(tmp_path / "pets" / name / f"{shade}.png")
+    settings = recipe("images").changed(source="pets", levels=2, classes=True, width=8, heads=1, blocks=1)
+    data = settings.data.load()
+    run = Run.create(tmp_path / "run", settings, data)
+    settings.build(data).write(run.path)
+    labels, sample = [], dmb.Bridge.sample
+
+    def recorded(bridge, count, *, label, **options):
+        labels.append(label.tolist())
+        return sample(bridge, count, label=label, **options)
+
+    monkeypatch.setattr(dmb.Bridge, "sample", recorded)
+    assert [dmb_("sample", run.path, "-n", 2, "--steps", 1, "--label", given) for given in ("dog", 0)] == [0, 0]
+    assert labels == [[1, 1], [0, 0]]
+    assert dmb_("sample", run.path, "--label", "owl") == 2
+    assert "--label must be a class ('cat', 'dog') or its number, got 'owl'" in capsys.readouterr().err
+
+
 def test_cifar10_is_prepared_from_a_folder(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("dmb.data.sources.cifar10.BATCH", 2)
     (tmp_path / "mine").mkdir()

@@ -80,6 +80,8 @@ def test_a_folder_of_codes_is_its_images_in_the_same_splits_with_their_labels(ru
     data, originals = load(run), load(tmp_path / "photos")
     assert isinstance(data, DataSet)
     assert (data.name, data.source, data.num_classes) == ("vq", str(run), 2)
+    assert len(data.class_names) == 2
+    assert data.class_names == originals.class_names
     assert (data.num_positions, data.num_states) == (16, 16)
     for part, split in originals.splits().items():
         images = split[:].to(torch.uint8).view(-1, 8, 8, channels)
@@ -193,6 +195,8 @@ def test_mistakes_are_named(in_colour, tmp_path):
 
     fails("levels applies to images only, got 8", levels=8)
     fails("encoding applies to text files only", encoding="bytes")
+    fails("most_states applies to array files only, got 8", most_states=8)
+    fails("kinds and bins apply to tables only", bins=8)
     fails("length must be 16 for vq, got 4", length=4)
     described = (in_colour / "tokenizer.json").read_text()
     (in_colour / "tokenizer.json").write_text("{}")

@@ -53,7 +53,6 @@ def fid(
     with counting(notes, "reading the data") as progress:
         data = folder.data(progress=progress)
     real = RealImages(data, split, images=images, weights=weights, score=score)
-    real.rehearse(bridge, steps=steps, sampler=sampler, guidance=guidance)
     result = image_quality(
         bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
     )

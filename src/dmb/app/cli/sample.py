@@ -26,7 +26,7 @@ def sample(
     sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
     template: str | None = None,
     blank: str = "_",
-    label: int | None = None,
+    label: str | None = None,
     guidance: float = 1.0,
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -50,7 +50,8 @@ def sample(
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
         blank: the symbol that stands for a blank in the template.
-        label: class to sample, for a model trained with --classes.
+        label: class to sample, for a model trained with --classes: its number, or its name if it has one, as classes of
+            cifar10 and of images in sub-folders do.
         guidance: how strongly to follow the class; 1: as trained.
         temperature: values below 1 favour likely tokens.
         top_p: sample only the likeliest tokens that have this total probability.
@@ -81,7 +82,7 @@ def sample(
             raise ValueError(f"the template must have at most --length {length} symbols")
         known = torch.where(known == -1, BLANK, known)
         known[length:] = folder.codec.padding
-    labels = None if label is None else torch.full((n,), label)
+    labels = None if label is None else torch.full((n,), folder.label(label))
     options = {"steps": steps, "sampler": sampler, "guidance": guidance, "temperature": temperature, "top_p": top_p}
     with counting(notes, "sampling") as progress:
         if length is None or length <= bridge.num_positions:

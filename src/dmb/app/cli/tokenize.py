@@ -1,33 +1,30 @@
 """`dmb tokenize`."""
 
 import json
-import os
 import shlex
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from rich.console import Console
 from tyro.conf import Positional, arg
 
 from dmb import data
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import parsed
-from dmb.app.display import Display, counting
+from dmb.app.display import Display, counting, of_first_process, say
 from dmb.app.locks import working_in
+from dmb.app.records import METRICS, rewind
+from dmb.app.session import ended, stopped_by
 from dmb.app.signals import Signals
 from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
 from dmb.app.tokenizer.codec import SHEET, SUMMARY
-from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_json, write_sheet
+from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_sheet
 from dmb.app.tokenizer.settings import picture_of
 from dmb.data import BUILT_IN, DataSet
-from dmb.files import append_line, to_json, written_whole
-from dmb.training import Report
-from dmb.training.engine import Accelerator, engine, exit_now
+from dmb.files import append_line, to_json, write_json
+from dmb.training.engine import Accelerator, engine
 from dmb.typed import typed
-
-METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,29 +52,23 @@ class Tokenize:
 
 def main(arguments: list[str]) -> int:
     """Parse the command line; to resume, parse it again with the previous settings as defaults."""
-    flags = _parsed(arguments)
+    flags = parsed(Tokenize, arguments, prog="dmb tokenize")
     if flags.resume and (flags.out / SETTINGS).is_file():
-        flags = _parsed(arguments, replace(flags, settings=_begun(flags.out)[1]))
-    return tokenize(**{name: getattr(flags, name) for name in vars(flags)})
+        begun = replace(flags, settings=_begun(flags.out)[1])
+        flags = parsed(Tokenize, arguments, prog="dmb tokenize", default=begun)
+    return tokenize(flags)
 
 
-def tokenize(
-    source: str,
-    *,
-    out: Path,
-    resume: bool = False,
-    settings: TokenizerSettings,
-    accelerator: Accelerator = "auto",
-    devices: int = 1,
-) -> int:
+def tokenize(flags: Tokenize) -> int:
     """Train a VQ-VAE on images, and write their codes; 0, or 128 plus the number of the signal that stopped it."""
+    source, out, settings = flags.source, flags.out, flags.settings
     if source not in BUILT_IN and Path(source).exists():
         source = str(Path(source).resolve())
-    going_on = _going_on(out, resume, source, settings)
-    console = notes if os.environ.get("LOCAL_RANK", "0") == "0" else Console(quiet=True)  # one of several shows it
+    going_on = _going_on(out, flags.resume, source, settings)
+    console = of_first_process(notes)
     with counting(console, "reading the images") as progress:
         images = data.load(source, progress=progress)
-    vqvae, fabric = settings.build(images), engine(accelerator=accelerator, devices=devices)
+    vqvae, fabric = settings.build(images), engine(accelerator=flags.accelerator, devices=flags.devices)
     chief = fabric.is_global_zero
     if chief:
         out.mkdir(parents=True, exist_ok=True)
@@ -86,33 +77,28 @@ def tokenize(
         if chief:
             write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
             (out / SUMMARY).unlink(missing_ok=True)
-            _say(f"{'continuing' if going_on else 'making'} {out}: {_description(images, settings)}")
+            say(console, f"{'continuing' if going_on else 'making'} {out}: {_description(images, settings)}")
         with Display(console, images.codec).shown() as display:
             for number, report in enumerate(reports):
-                if chief:
-                    _log(out / METRICS, report, first=number == 0)
-                    display.update(report)
-                if chief and report.improved:
+                if not chief:
+                    continue
+                if number == 0:
+                    rewind(out, report.index)
+                append_line(out / METRICS, to_json(report.record()))
+                display.update(report)
+                if report.improved:
                     write_sheet(out / SHEET, vqvae, images)
-    number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    number = stopped_by(signals.heeded, fabric)
     if chief and number:
         again = shlex.join(["dmb", "tokenize", source, "--out", str(out), "--resume"])
-        _say(f"stopped at a checkpoint; continue with: {again}")
+        say(console, f"stopped at a checkpoint; continue with: {again}")
     elif chief:
-        with counting(notes, "encoding") as progress:
+        with counting(console, "encoding") as progress:
             about = write_codes(out, vqvae.to(fabric.device), images, settings, progress)
         test, used = about["images"]["test"], about["perplexity"]
         print(f"PSNR {about['psnr']:.2f} dB of {test:,} test images; {used:.1f} codes in use of {vqvae.codes:,}")
-        _say(f"images beside their reconstructions: {out / SHEET}; train on their codes with: dmb train {out}")
-    code = 128 + number if number else 0
-    if fabric.world_size > 1:
-        exit_now(code)
-    return code
-
-
-def _parsed(arguments: list[str], default: Tokenize | None = None) -> Tokenize:
-    given: dict[str, Any] = {} if default is None else {"default": default}
-    return parsed(Tokenize, arguments, prog="dmb tokenize", **given)
+        say(console, f"images beside their reconstructions: {out / SHEET}; train on their codes with: dmb train {out}")
+    return ended(number, fabric)
 
 
 def _begun(out: Path) -> tuple[str, TokenizerSettings]:
@@ -153,16 +139,3 @@ def _description(images: DataSet, settings: TokenizerSettings) -> str:
         f"{count:,} images of {height} × {width} pixels as grids of {settings.grid} × {settings.grid} codes out of "
         f"{settings.codes}; {settings.steps} steps of {settings.batch_size} images"
     )
-
-
-def _log(path: Path, report: Report, *, first: bool) -> None:
-    """Add a report to the metrics; the first report of a resumed run drops those that will be made again."""
-    if first:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-        with written_whole(path) as part:
-            part.write_text("".join(lines[: report.index]), encoding="utf-8")
-    append_line(path, to_json(report.record()))
-
-
-def _say(line: str) -> None:
-    notes.print(line, highlight=False, markup=False, soft_wrap=True)

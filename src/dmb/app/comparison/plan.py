@@ -12,7 +12,7 @@ from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.records import best, read_bounds, read_metrics, validations
 from dmb.app.runs import Run
 from dmb.data import DataSet
-from dmb.files import to_json, written_whole
+from dmb.files import write_json
 from dmb.pretrained import WEIGHTS
 from dmb.typed import typed
 
@@ -44,8 +44,7 @@ class Job:
     def write_recipe(self) -> None:
         """Write the file that `dmb train` reads."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(Path(f"{self.path}.json")) as part:
-            part.write_text(to_json(self.recipe.to_json(), indent=2) + "\n", encoding="utf-8")
+        write_json(Path(f"{self.path}.json"), self.recipe.to_json())
 
     def command(self, task: Task) -> list[str]:
         """The command line of a task."""

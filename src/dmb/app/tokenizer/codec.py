@@ -14,7 +14,7 @@ from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.data.codecs.base import filled
 from dmb.data.codecs.grid import Grid
 from dmb.data.codecs.picture import ImageCodec
-from dmb.files import to_json, written_whole
+from dmb.files import write_json
 
 SUMMARY, SHEET = "tokenizer.json", "sheet.png"
 """Files in a folder of codes: its description, and validation images beside their reconstructions."""
@@ -70,9 +70,7 @@ class Codes(ImageCodec):
         if (own / SUMMARY).is_file():
             about = json.loads((own / SUMMARY).read_text(encoding="utf-8"))
             kept = {name: about[name] for name in ("psnr", "perplexity", "codes")}
-            with written_whole(folder / KEPT) as part:
-                text = to_json(kept | {"images": sum(about["images"].values())}, indent=2)
-                part.write_text(text + "\n", encoding="utf-8")
+            write_json(folder / KEPT, kept | {"images": sum(about["images"].values())})
 
     def vectors(self) -> Float[Tensor, "n e"]:
         """The codebook: the vector of every code, for `dmb.grouping.by_vectors`."""

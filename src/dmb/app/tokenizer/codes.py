@@ -26,10 +26,10 @@ from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
-from dmb.data import Codec, DataSet, Picture, Rows, Split
+from dmb.data import Codec, DataSet, Picture, Rows
 from dmb.data.home import reason
 from dmb.data.loading import is_name, load
-from dmb.files import to_json, written_whole
+from dmb.files import write_json, written_whole
 
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
@@ -68,13 +68,13 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     about = summary_of(folder)
     try:
         own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
-        labelled, counts = about["classes"] > 0, about["images"]
-        splits = [_read(folder, part, own, labelled, counts[part]) for part in ("train", "validation", "test")]
+        labelled, counts, names = about["classes"] > 0, about["images"], tuple(about.get("class_names", ()))
+        parts = ("train", "validation", "test")
+        train, validation, test = (_read(folder, part, own, labelled, counts[part]) for part in parts)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / SUMMARY} does not describe codes: {error}") from error
     if isinstance(codec, Codes) and codec.meaning() == own.meaning():
         own = codec
-    train, validation, test = splits
     return DataSet(
         name=folder.name,
         source=str(folder),
@@ -83,6 +83,7 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
         validation=validation,
         test=test,
         num_classes=about["classes"],
+        class_names=names,
     )
 
 
@@ -118,7 +119,7 @@ def write_codes(
         if labels is not None:
             with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
                 np.save(stream, labels.numpy().astype(np.min_scalar_type(images.num_classes - 1)))
-    ratio, used = fidelity(vqvae, images, images.test)
+    ratio, used = fidelity(vqvae, images)
     about = {
         "format": FORMAT,
         "source": images.source,
@@ -126,6 +127,7 @@ def write_codes(
         "shape": picture_of(images).shape,
         "codes": vqvae.codes,
         "classes": images.num_classes,
+        "class_names": images.class_names,
         "digest": vqvae.digest(),
         "psnr": ratio,
         "perplexity": used,
@@ -136,19 +138,16 @@ def write_codes(
     return about
 
 
-def fidelity(vqvae: VQVAE, images: DataSet, split: Split) -> tuple[float, float]:
-    """How well the images of a split come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
-    before, tokens = [], []
-    for some in picture_of(images).shown(split):
-        before.append(torch.from_numpy(some))
-        tokens.append(vqvae.encode(before[-1]).cpu())
-    return psnr(torch.cat(before), vqvae.decode(torch.cat(tokens)).cpu()), perplexity(torch.cat(tokens), vqvae.codes)
+def fidelity(vqvae: VQVAE, images: DataSet) -> tuple[float, float]:
+    """How well test images come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
+    before = torch.from_numpy(np.concatenate([*picture_of(images).shown(images.test)]))
+    tokens = vqvae.encode(before).cpu()
+    return psnr(before, vqvae.decode(tokens).cpu()), perplexity(tokens, vqvae.codes)
 
 
 def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
     """A picture of validation images, each beside its reconstruction."""
-    pairs, codec = paired(vqvae, images), picture_of(images)
-    Picture(codec.shape).write(path, pairs.flatten(1).long())
+    Picture(picture_of(images).shape).write(path, paired(vqvae, images).flatten(1).long())
 
 
 def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
@@ -191,12 +190,6 @@ def summary_of(folder: Path) -> dict[str, Any]:
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {found}")
     return about
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    with written_whole(path) as part:
-        part.write_text(to_json(value, indent=2) + "\n", encoding="utf-8")
 
 
 def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> Rows:

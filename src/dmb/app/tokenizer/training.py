@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
 from dmb.app.tokenizer.autoencoder import VQVAE
@@ -134,7 +134,8 @@ class VQLearner:
         since = (progress.step, time.perf_counter())
         while progress.step < settings.steps:
             batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
-            gradient_norm = self.step(self._images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank]))
+            images = self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank])
+            gradient_norm = self.step(torch.from_numpy(images))
             report = None
             if progress.step % settings.log_every == 0:
                 report = self._report(gradient_norm, *since)
@@ -221,9 +222,6 @@ class VQLearner:
             gradient_norm=gradient_norm,
             learning_rate=self._optimiser.param_groups[0]["lr"],
         )
-
-    def _images(self, tokens: Int[Tensor, "b d"]) -> UInt8[Tensor, "b h w c"]:
-        return torch.from_numpy(self.codec.images(tokens))
 
     def _gathered(self, values: Tensor) -> Tensor:
         """The values of all processes, one after the other; as many on each."""

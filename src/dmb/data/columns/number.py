@@ -210,7 +210,7 @@ class Number(Column):
 def as_number(value: Value) -> float:
     """The number that a cell holds, or nan.
 
-    >>> as_number("-1.5e3"), as_number("7,25"), as_number("seven")
+    >>> as_number("-1.5e3"), as_number(" 7,25 "), as_number("seven")
     (-1500.0, 7.25, nan)
     """
     if value is None or value == "":

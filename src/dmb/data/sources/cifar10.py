@@ -20,7 +20,7 @@ ARCHIVE = "cifar-10-binary.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
 SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 SHAPE = (32, 32, 3)
-NUM_CLASSES = 10
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCH = 10_000  # images of a file in the archive: five to train on, one to test
 
 _BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
@@ -50,7 +50,8 @@ def cifar10(levels: int = 256) -> DataSet:
         train=Pixels(x, levels, labels=y, rows=train),
         validation=Pixels(x, levels, labels=y, rows=validation),
         test=Pixels(x, levels, labels=y, rows=np.arange(5 * BATCH, 6 * BATCH)),
-        num_classes=NUM_CLASSES,
+        num_classes=len(CLASSES),
+        class_names=CLASSES,
     )
 
 
@@ -79,16 +80,12 @@ def _records(source: Path | None = None, *, fetch: bool = False, progress: Progr
                 )
             with given.open("rb") as file:
                 yield from _unpacked(file, str(given))
-        elif fetch:
-            with downloaded(
-                URL, _folder() / ARCHIVE, digest=SHA256, algorithm="sha256",
-                otherwise="get a copy elsewhere and run `dmb prepare cifar10 --from FILE`", progress=progress,
-            ) as archive:  # fmt: skip
-                yield from _unpacked(archive, URL)
         else:
-            raise ValueError(
-                "cifar10 is not prepared: run `dmb prepare cifar10`, or `dmb prepare cifar10 --from PATH` for your copy"
-            )
+            keep = _folder() / ARCHIVE
+            with downloaded(
+                "cifar10", URL, keep, digest=SHA256, algorithm="sha256", fetch=fetch, copy="PATH", progress=progress
+            ) as archive:
+                yield from _unpacked(archive, URL)
 
     return cached("cifar10", [SHA256], chunks, again=source is not None)
 
@@ -128,8 +125,8 @@ def _array(folder: Path, name: str) -> np.ndarray:
         raise ValueError(
             f"{path} must hold {kind} of shape {wanted}, got {values.dtype} {list(values.shape)}: {advice}"
         )
-    if name.startswith("y") and (values.min() < 0 or values.max() >= NUM_CLASSES):
-        raise ValueError(f"{path} must hold labels in [0, {NUM_CLASSES}), got {values.min()} to {values.max()}")
+    if name.startswith("y") and (values.min() < 0 or values.max() >= len(CLASSES)):
+        raise ValueError(f"{path} must hold labels in [0, {len(CLASSES)}), got {values.min()} to {values.max()}")
     return values
 
 

@@ -61,6 +61,7 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
         validation=validation,
         test=test,
         num_classes=len(classes),
+        class_names=tuple(classes),
         notes=tuple(notes),
     )
 

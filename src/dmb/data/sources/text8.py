@@ -59,16 +59,12 @@ def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progre
         if given is not None:
             with existing(given).open("rb") as file:
                 yield from _encoded(file, str(given))
-        elif fetch:
-            with downloaded(
-                URL, _folder() / "text8.zip", digest=ZIP_MD5, algorithm="md5",
-                otherwise="get a copy elsewhere and run `dmb prepare text8 --from FILE`", progress=progress,
-            ) as archive:  # fmt: skip
-                yield from _encoded(archive, URL)
         else:
-            raise ValueError(
-                "text8 is not prepared: run `dmb prepare text8`, or `dmb prepare text8 --from FILE` with your own copy"
-            )
+            keep = _folder() / "text8.zip"
+            with downloaded(
+                "text8", URL, keep, digest=ZIP_MD5, algorithm="md5", fetch=fetch, progress=progress
+            ) as archive:
+                yield from _encoded(archive, URL)
 
     return cached("text8", [RAW_SHA256], chunks, again=source is not None)
 

@@ -1,0 +1,225 @@
+"""The sections of a recipe: which data, which forward process, which network; each builds what it describes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from tyro.conf import Fixed
+
+from dmb import grouping
+from dmb.app.loading import load
+from dmb.clocks import Steady, Varying
+from dmb.data import Codec, DataSet, Kind
+from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
+from dmb.hierarchies import Tree
+from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
+from dmb.networks.base import MOST_BLOCKS
+from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
+from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
+
+MOST_TILT, MOST_WIDTH = 10, 1 << 14
+"""Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataChoice:
+    """How the data are read."""
+
+    source: Annotated[str, Fixed]
+    """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`, `.fasta`, `.smi`, `.jsonl`; a folder
+    of images; or a folder of codes from `dmb tokenize`."""
+    read_as: Kind | None = None
+    """Read a file as this kind of data; default: its extension decides."""
+    length: int | None = None
+    """Tokens per sequence, for text; for records, symbols of the longest one to keep."""
+    encoding: str = "characters"
+    """How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json."""
+    levels: int | None = None
+    """Levels per channel of an image; default: 256."""
+    most_states: int | None = None
+    """Maximum number of states of an array; default: 65,536."""
+    kinds: str = ""
+    """Kinds of columns of a table, where the rules are wrong: zip=category,born=date,age=number,id=drop."""
+    bins: int | None = None
+    """Maximum number of states of a column of numbers or dates; default: 64."""
+
+    def load(
+        self,
+        source: str | None = None,
+        *,
+        codec: Codec | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> DataSet:
+        """The data, or another file read the way they are; see `dmb.app.loading.load`."""
+        return load(
+            source or self.source, kind=self.read_as, length=self.length, encoding=self.encoding, levels=self.levels,
+            most_states=self.most_states, kinds=self._kinds(), bins=self.bins, codec=codec, progress=progress,
+        )  # fmt: skip
+
+    def _kinds(self) -> dict[str, str]:
+        parts = [part.rpartition("=") for part in self.kinds.split(",") if part.strip()]
+        if not all(name.strip() and equals for name, equals, _ in parts):
+            raise ValueError(f"kinds must read column=kind,column=kind, got {self.kinds!r}")
+        return {name.strip(): kind.strip() for name, _, kind in parts}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessChoice:
+    """The forward process. Uniform noise uses only `schedule`, token-wise masking only `tied` and `schedule`."""
+
+    process: Literal["bridge", "varying", "tree", "tokenwise", "uniform"] = "bridge"
+    """The kind of noise: a bridge on a line, a bridge whose clocks vary in time, a bridge on a tree of clusters,
+    masking with a learned schedule for each state (GenMD4), or uniform noise."""
+    order: Literal["ascending", "descending", "natural"] = "ascending"
+    """Which states lie on top: frequent ones (as in the paper), rare ones (as in its code), or large values.
+    Ignored by init nested and match, which choose their own order."""
+    init: Literal["gather", "nested", "uniform", "match"] = "gather"
+    """Initial rates: everything gathers in the top state, at once (gather) or in stages (nested); all clocks have the
+    same rate (uniform); or rates that lead from the data's marginals to uniform ones (match)."""
+    floor: float = 1e-5
+    """Rate of all other clocks for init gather and nested; 0 switches them off, and they stay off."""
+    stages: int = 3
+    """Number of stages, from fine to coarse, for init nested and grouping frequency."""
+    tied: bool = False
+    """Share one set of rates among all positions."""
+    mask: bool = False
+    """Add a mask: one more state, on top, that data never visit."""
+    grouping: Literal["cooccurrence", "value", "frequency", "vectors"] = "cooccurrence"
+    """How the clusters of a tree are formed: by neighbours (text, codes), by value (shades), by frequency (in stages),
+    or by codebook vectors (codes)."""
+    clusters: str = "12,5"
+    """Number of clusters on each level of a tree by co-occurrence or vectors, from fine to coarse; levels with as many
+    clusters as states, or more, are left out."""
+    ratio: float = 5.0
+    """How many times faster each level of a tree is than the level above it."""
+    speeds: bool = False
+    """Give each position a speed, which decides which positions are destroyed first, and so written last.
+    Speeds are smooth along texts and images; every column of a table has its own."""
+    tilt: float = 0.03
+    """Initial differences between speeds: standard deviation of their random weights."""
+    schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
+    """How fast clock time runs; with canonical, the expected share of changed tokens grows evenly."""
+
+    def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
+        """The process for `data`; its random numbers come from `generator`."""
+        marginals = data.marginals()
+        schedules: dict[str, type[Schedule]] = {
+            "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
+        }  # fmt: skip
+        schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
+        if not 0 <= self.tilt <= MOST_TILT:
+            raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
+        if self.speeds and self.process in ("uniform", "tokenwise"):
+            raise ValueError(
+                f"speeds must be false for process={self.process}: only the clocks of a bridge have speeds"
+            )
+        if self.process == "uniform":
+            return UniformProcess(
+                data.num_positions, data.num_states, schedule=schedule, marginals=marginals,
+                state_counts=data.state_counts,
+            )  # fmt: skip
+        if self.process == "tokenwise":
+            return TokenwiseMasking.from_marginals(
+                marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
+            )
+        if self.process == "tree":
+            process = BridgeProcess.from_marginals(
+                marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
+                schedule=schedule, speeds=speeds,
+            )  # fmt: skip
+        else:
+            process = BridgeProcess.from_marginals(
+                marginals,
+                order=None if self.init in ("match", "nested") else self.order,
+                init=self.init,
+                floor=self.floor,
+                stages=self.stages,
+                tied=self.tied,
+                mask=self.mask,
+                state_counts=data.state_counts,
+                schedule=schedule,
+                clocks=Varying if self.process == "varying" else Steady,
+                speeds=speeds,
+            )
+        weights = process.clocks.speed_weights
+        if weights is not None:
+            torch.nn.init.normal_(weights, std=self.tilt, generator=generator)
+        return process
+
+    def _tree(self, data: DataSet) -> Tree:
+        if self.grouping == "value":
+            return grouping.by_value(data.num_states)
+        if self.grouping == "frequency":
+            return grouping.by_frequency(data.marginals().mean(0), self.stages)
+        try:
+            clusters = [int(size) for size in self.clusters.split(",")]
+        except ValueError:
+            raise ValueError(f"clusters must be whole numbers separated by commas, got {self.clusters!r}") from None
+        clusters = [size for size in clusters if size < data.num_states]
+        if self.grouping == "cooccurrence":
+            return grouping.by_cooccurrence(data.train.bigrams(), clusters)
+        vectors = getattr(data.codec, "vectors", None)
+        if vectors is None:
+            raise ValueError(f"grouping=vectors needs codes from dmb tokenize, got {data.name}: choose another")
+        return grouping.by_vectors(vectors(), clusters)
+
+
+def axes_of(data: DataSet) -> tuple[int, ...] | None:
+    """The axes along which positions lie: one for text, more for images; None for columns, which have no places."""
+    codec = data.codec
+    if isinstance(codec, Columns):
+        return None
+    if isinstance(codec, Grid | Picture):
+        return tuple(codec.shape)
+    if isinstance(codec, ImageCodec):
+        return (data.num_positions // codec.across, codec.across)
+    return (data.num_positions,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkChoice:
+    """The network that turns noise into data."""
+
+    network: Literal["mlp", "transformer", "ordered", "causal"] = "transformer"
+    """The kind of network. ordered learns by whole paths, in any order, causal from left to right; both need
+    --process bridge --init gather --mask --floor 0."""
+    blocks: int = 4
+    """Number of blocks."""
+    width: int = 96
+    """Size of hidden vectors."""
+    heads: int = 4
+    """Number of attention heads, for transformers."""
+    placed: bool = False
+    """Tell a transformer the place of each position, not only distances between positions; for images."""
+    conditioning: int = 64
+    """Size of the vector that tells all layers the time and the class."""
+    dropout: float = 0.1
+    """Share of activations that are dropped in training."""
+    classes: bool = False
+    """Condition on the class labels of the data."""
+
+    def __post_init__(self) -> None:
+        for name, most in {
+            "blocks": MOST_BLOCKS,
+            **dict.fromkeys(("width", "heads", "conditioning"), MOST_WIDTH),
+        }.items():
+            value = getattr(self, name)
+            if not 1 <= value <= most:
+                rule = "at least 1" if value < 1 else f"at most {most:,}"
+                raise ValueError(f"{name} must be {rule}, got {value}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
+
+    def build(self, process: ForwardProcess, num_classes: int = 0) -> Network:
+        """The network for `process`."""
+        if self.classes and not num_classes:
+            raise ValueError("classes needs data with class labels, got data without: use --no-classes")
+        options: dict[str, Any] = {
+            "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
+            "num_classes": num_classes if self.classes else 0,
+        }  # fmt: skip
+        if self.network == "mlp":
+            return MLP.for_process(process, **options)
+        kind = {"transformer": Transformer, "ordered": OrderedTransformer, "causal": CausalTransformer}[self.network]
+        return kind.for_process(process, heads=self.heads, placed=self.placed, **options)
