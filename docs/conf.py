@@ -19,14 +19,16 @@ myst_fence_as_directive = ["math"]
 
 # docstrings
 default_role = "py:obj"  # a link if there is such a name, else code
-nitpick_ignore_regex = [("py:.*", ".*")]
+nitpick_ignore_regex = [("py:.*", ".*")]  # names of other packages, and code that is no name
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"
-html_title = "dmb"
+html_title = f"dmb {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"

@@ -18,10 +18,10 @@ print(*data.codec.decode(data.test[:3]), sep="\n")
 # The forward process masks every letter at the same rate (`floor=0.0` switches all other clocks off).
 
 process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True)
-network = dmb.OrderedTransformer.for_process(process, width=96, heads=4, blocks=2, dropout=0.0)
+network = dmb.OrderedTransformer.for_process(process, width=64, heads=4, blocks=2, dropout=0.0)
 bridge = dmb.Bridge(process, network)
 settings = dmb.TrainingSettings(
-    cycles=1, score_steps=350, matrix_steps=0, batch_size=48, learning_rate=4e-3, ema=0.98, decay="cosine"
+    cycles=1, score_steps=400, matrix_steps=0, batch_size=48, learning_rate=4e-3, ema=0.98, decay="cosine"
 )
 for report in dmb.train(bridge, data, settings):
     if report.phase == "validation":
@@ -42,7 +42,8 @@ print(*data.codec.decode(bridge.sample(5, template=template, sampler="first_hitt
 # %%
 # ## Watch it write
 #
-# Each row is a state of one sample, from masks to text. A letter is dark when it has just been written.
+# Each row is a state of one sample, from masks to text; letters that have just been written are red. After a few
+# seconds of training they look like English, but few of them are words.
 
 states = [state.x[0] for state in bridge.trajectory(1, steps=16, generator=generator)]
 mask = process.num_states - 1
