@@ -37,7 +37,7 @@ $(DOCS_READY): $(READY)
 	@touch $@
 
 docs: $(DOCS_READY)  ## the documentation as a site, in docs/_build/html; runs the gallery, checks links, allows no warning
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	@echo docs/_build/html/index.html
 
 clean:

@@ -33,5 +33,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
+html_show_search_summary = False  # which cannot be fetched from a page that is a file
 highlight_language = "text"

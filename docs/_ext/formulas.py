@@ -15,12 +15,12 @@ WORDS = {
 }  # fmt: skip
 """Words that may occur in a formula."""
 SIGNS = {
-    "·": r"\cdot ", "~": r"\sim ", "->": r"\to ", "||": r"\,\|\,", "…": r"\ldots ", "Σ": r"\sum ", "∫": r"\int ",
+    "·": r"\cdot ", "~": r"\sim ", "->": r"\to ", "||": r"\parallel ", "…": r"\ldots ", "Σ": r"\sum ", "∫": r"\int ",
     "∇": r"\nabla ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∈": r"\in ", "∝": r"\propto ",
     "×": r"\times ", "∞": r"\infty ", "→": r"\to ", "←": r"\leftarrow ", "⁻¹": "^{-1}", "ᵀ": r"^{\mathsf{T}}",
     "²": "^2", "³": "^3", "|": r"\mid ", "'": "'",
 }  # fmt: skip
-ACCENTS = {"\u0304": r"\bar", "\u0302": r"\hat"}
+ACCENTS = {"\u0304": r"\overline", "\u0302": r"\hat"}
 TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<accented>[^\W\d_][\u0302\u0304])|(?P<word>log2|[A-Za-z]+)|(?P<greek>[α-ωΓΔΘΛΞΠΦΨΩε])"
     r"|(?P<number>\d+(?:[.,]\d+)*(?:e-?\d+)?)|(?P<script>[_^])|(?P<sign>->|\|\||⁻¹|[·~…Σ∫∇≤≥≠≈∈∝×∞→←ᵀ²³|'])"
@@ -38,7 +38,7 @@ def to_tex(text: str) -> str | None:
     >>> to_tex("p_{t|0}(v|x) = D_v")
     'p_{t{|}0}(v\\mid x) = D_v'
     >>> to_tex("-log(1 - s^p)"), to_tex("Σ_{k>x} a_k"), to_tex("σ̄(t)")
-    ('-\\log (1 - s^p)', '\\sum _{k>x} a_k', '\\bar{σ}(t)')
+    ('-\\log (1 - s^p)', '\\sum _{k>x} a_k', '\\overline{σ}(t)')
     >>> to_tex("J_score"), to_tex("x_t^i")
     ('J_{\\mathrm{score}}', 'x_t^i')
     >>> [to_tex(code) for code in ("x.npy", "alpha[:, k-1]", "[b, d, n]", "-n", "log_prob", "start", "order=up", "a_")]
