@@ -21,7 +21,7 @@ process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.
 network = dmb.OrderedTransformer.for_process(process, width=64, heads=4, blocks=2, dropout=0.0)
 bridge = dmb.Bridge(process, network)
 settings = dmb.TrainingSettings(
-    cycles=1, score_steps=400, matrix_steps=0, batch_size=48, learning_rate=4e-3, ema=0.98, decay="cosine"
+    cycles=1, score_steps=300, matrix_steps=0, batch_size=48, learning_rate=4e-3, ema=0.98, decay="cosine"
 )
 for report in dmb.train(bridge, data, settings):
     if report.phase == "validation":

@@ -85,7 +85,7 @@ def test_it_says_what_the_process_is(tmp_path, process, says):
 
 @pytest.mark.parametrize(("rates", "says"), [
     ([1.0, 2.0], r"Learned: rates (1 of 2 changed, by a factor of up to 3)"),
-    ([1.0, 0.67], "not changed by training"),
+    ([1.0, 0.67], "Training did not change it."),
 ])  # fmt: skip
 def test_it_says_whether_rates_were_learned(tmp_path, rates, says):
     records = [{"alpha": [1.0, 2 / 3]}, {"alpha": rates}]

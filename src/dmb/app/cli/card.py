@@ -30,7 +30,8 @@ def card(
     """
     path = write_card(Run.open(run, recipe), out, licence=license_)
     if license_ is None:
-        notes.print("The card states no licence, so others may not use the model: --license mit, for example.")
+        hint = "The card states no licence, so others may not use the model: --license mit, for example."
+        notes.print(hint, highlight=False, soft_wrap=True)
     print(path)
     return 0
 

@@ -189,7 +189,7 @@ def _learned(bridge: Bridge, records: list[Record]) -> str:
             found.append(
                 f"{what} ({(moved > MOVED).sum():,} of {moved.size:,} changed, by a factor of up to {most:.3g})"
             )
-    return f"Learned: {' and '.join(found)}." if found else "It was not changed by training."
+    return f"Learned: {' and '.join(found)}." if found else "Training did not change it."
 
 
 def _head(bridge: Bridge) -> str:
