@@ -37,7 +37,12 @@ class PlainFormulas(SphinxTransform):
                 continue
             parent, formula = node.parent, nodes.math(tex, tex)
             node.replace_self(formula)
-            alone = isinstance(parent, nodes.paragraph) and parent.astext().replace(tex, "").strip(" .,:;") == ""
+            in_table = isinstance(parent.parent, nodes.entry)
+            alone = (
+                isinstance(parent, nodes.paragraph)
+                and not in_table
+                and parent.astext().replace(tex, "").strip(" .,:;") == ""
+            )
             if alone and len(tex) > 8 and len(parent) <= 2:
                 parent.replace_self(nodes.math_block(tex, tex, nowrap=False, number=None, label=None))
 
