@@ -39,8 +39,8 @@ def to_tex(text: str) -> str | None:
     'p_{t{|}0}(v\\mid x) = D_v'
     >>> to_tex("-log(1 - s^p)"), to_tex("Σ_{k>x} a_k"), to_tex("σ̄(t)")
     ('-\\log (1 - s^p)', '\\sum _{k>x} a_k', '\\overline{σ}(t)')
-    >>> to_tex("J_score"), to_tex("x_t^i"), to_tex("q exp(Q)")
-    ('J_{\\mathrm{score}}', 'x_t^i', 'q \\,\\exp (Q)')
+    >>> to_tex("J_score"), to_tex("x_t^i"), to_tex("a log b")
+    ('J_{\\mathrm{score}}', 'x_t^i', 'a \\,\\log \\, b')
     >>> [to_tex(code) for code in ("x.npy", "alpha[:, k-1]", "[b, d, n]", "-n", "log_prob", "start", "order=up", "a_")]
     [None, None, None, None, None, None, None, None]
     """
@@ -67,15 +67,18 @@ def _converted(text: str) -> str | None:
         part = _token(found.lastgroup or "", found[0])
         if part is None:
             return None
-        before = text[: found.start()].rstrip()[-1:]
-        if found[0] in FUNCTIONS | NAMES and (before.isalnum() or before in tuple(")]}'")):
-            part = r"\," + part
-        if part.startswith((r"\text", r"\log", r"\exp")) and text[place : place + 1] == " ":
-            part += r"\ " if part.startswith(r"\text") else r"\,"
-        if part.startswith(r"\text") and parts and parts[-1] == " ":
-            part = r"\ " + part
-        parts.append(part)
+        parts.append(_spaced(part, found[0], text[: found.start()], text[place:]))
     return "".join(parts)
+
+
+def _spaced(part: str, word: str, before: str, after: str) -> str:
+    """A function or a word with the spaces around it that MathML leaves out."""
+    if word in FUNCTIONS | NAMES:
+        left = r"\," if re.search(r"[\w)\]}']\s*$", before) else ""
+        return left + part + (r"\," if after.startswith(" ") else "")
+    if word in WORDS:
+        return (r"\ " if before.endswith(" ") else "") + part + (r"\ " if after.startswith(" ") else "")
+    return part
 
 
 def _index(text: str) -> str | None:

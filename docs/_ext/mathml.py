@@ -37,13 +37,8 @@ class PlainFormulas(SphinxTransform):
                 continue
             parent, formula = node.parent, nodes.math(tex, tex)
             node.replace_self(formula)
-            in_table = isinstance(parent.parent, nodes.entry)
-            alone = (
-                isinstance(parent, nodes.paragraph)
-                and not in_table
-                and parent.astext().replace(tex, "").strip(" .,:;") == ""
-            )
-            if alone and len(tex) > 8 and len(parent) <= 2:
+            alone = isinstance(parent, nodes.paragraph) and parent.astext().replace(tex, "").strip(" .,:;") == ""
+            if alone and len(tex) > 8 and len(parent) <= 2 and not isinstance(parent.parent, nodes.entry):
                 parent.replace_self(nodes.math_block(tex, tex, nowrap=False, number=None, label=None))
 
 
