@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: run test fuzz lint bench clean
+.PHONY: run test fuzz lint bench docs clean
 .DEFAULT_GOAL := run
 
 $(READY): pyproject.toml constraints.txt
@@ -31,5 +32,13 @@ lint: $(READY)  ## style, types, layers
 bench: $(READY)  ## every benchmark; each prints ratios measured side by side in one run
 	for benchmark in process step bound sampling times known_entropy kill_and_resume; do $(BIN)/python benchmarks/$$benchmark.py; done
 
+$(DOCS_READY): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(DOCS_READY)  ## the documentation as a site, in docs/_build/html; runs the gallery, checks links, allows no warning
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs docs/_build

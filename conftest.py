@@ -6,6 +6,9 @@ import torch
 
 torch.set_num_threads(1)
 
+collect_ignore_glob = ["docs/_build/*", "docs/conf.py", "docs/gallery/*", "docs/_ext/mathml.py"]
+"""The site, and what only Sphinx can import or runs when it is imported."""
+
 
 def pytest_configure():
     """Fixtures that many tests share are made without type checks."""

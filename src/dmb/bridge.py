@@ -176,6 +176,8 @@ class Bridge(Pretrained):
     def prior_loss(self, mu: Float[Tensor, "h n"] | None = None) -> Float[Tensor, ""]:
         """The loss of Matrix-learning: `J_Q` in nats per sequence, exact and differentiable in the rates, no batch.
 
+        `J_Q = Σ_i E_μ KL(p_{1|0}(·|x_0^i) || p_T^i)`
+
         Args:
             mu: marginals to take the expectation over. Default: the process's own estimate `p_0`.
 
@@ -192,6 +194,10 @@ class Bridge(Pretrained):
 
     def bound(self, x_0: Int[Tensor, "N d"] | Sliceable, **options: Any) -> Bound:
         """An upper bound on `-log p(x_0)`, with its two parts and its standard error.
+
+        `-log p(x_0) ≤ J_score + J_Q,  J_Q = Σ_i KL(p_{1|0}(·|x_0^i) || p_T^i),`
+
+        where `J_score` is the mean of `integrand`, summed over positions, integrated over all times from 0 to 1.
 
         If lengths differ, the prior part has `-log p(length)` in it, and padding costs nothing.
 

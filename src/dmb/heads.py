@@ -37,7 +37,9 @@ class Head(nn.Module, Configurable, ABC):
 class MeanHead(Head):
     r"""Outputs are logits of the clean token: `π(x_0 | x_t)`, which the process turns into a consistent score.
 
-    The name is MD4's (arXiv 2406.04329): `π` is the mean of the clean token as a one-hot vector.
+    The name is MD4's (arXiv 2406.04329): `π` is the mean of the clean token as a one-hot vector. The score is
+
+    `s_y = Σ_x π(x|x_t) p_{t|0}(y|x) / p_{t|0}(x_t|x).`
 
     Args:
         leave_one_out: outputs model `ρ(x_0^i | x_t^{-i})`, the evidence of the *other* positions; that of `x_t^i`
@@ -81,7 +83,7 @@ class MeanHead(Head):
 
 
 class ScoreHead(Head):
-    """Outputs are log scores (Eq. 8).
+    """Outputs are log scores `log s_y` (Eq. 8), estimates of `p_t(y) / p_t(x_t)`.
 
     Args:
         scaled: outputs are relative to the score known without data, that of a posterior whose logits are all 0. So

@@ -16,7 +16,9 @@ if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin
 
 FORMAT = 2
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+LIBRARY, TAGS = "dmb", ("discrete-diffusion", "discrete-markov-bridge")
+"""What the Hub calls models of this library."""
 Model = TypeVar("Model", bound="Pretrained")
 _HUB = ("revision", "cache_dir", "force_download", "local_files_only", "token")
 
@@ -26,6 +28,8 @@ class Pretrained(nn.Module):
 
     kind: ClassVar[str]
     """What it is called in errors."""
+    card: str | None = None
+    """The model card of the folder that it was loaded from, which goes wherever the model is saved; see `dmb card`."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class Pretrained(nn.Module):
             raise ValueError(f"the {self.kind} could not be loaded again: {error}: {cure}") from error
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
-        """Write the files and a model card; see `huggingface_hub.ModelHubMixin.save_pretrained`."""
+        """Write the files and a model card, its own or a generic one; see `huggingface_hub.ModelHubMixin`."""
         return _on_hub(self).save_pretrained(save_directory, **options)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
@@ -120,6 +124,8 @@ class Pretrained(nn.Module):
             model.load_tensors(tensors)
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
+        if folder.is_dir() and (folder / CARD).is_file():
+            model.card = (folder / CARD).read_text(encoding="utf-8", errors="replace")
         return model.to(map_location).eval()
 
     @classmethod
@@ -144,9 +150,13 @@ def _on_hub(model: Pretrained) -> "ModelHubMixin":
     """The model as the Hub's library knows models."""
     from huggingface_hub import ModelHubMixin
 
-    class Saved(ModelHubMixin):
+    class Saved(ModelHubMixin, library_name=LIBRARY, tags=[*TAGS]):
         def _save_pretrained(self, save_directory: Path) -> None:
             model.write(save_directory)
+            if (
+                model.card is not None and not (save_directory / CARD).exists()
+            ):  # the Hub's library replaces none either
+                (save_directory / CARD).write_text(model.card, encoding="utf-8")
 
     return Saved()
 

@@ -167,8 +167,11 @@ class Canonical(Schedule):
     r"""Time as the expected fraction of changeable tokens that have changed, whatever the current rates.
 
     If `S_x(u)` is the intensity with which state `x` is left by clock time `u`, then `u` solves
-    `Σ_x μ_x exp(-S_x(u)) = M (1 - (1 - survival) t)` over the states that can be left, `M` being their total mass, all
-    positions together; and `du/dt = (1 - survival) M / Σ_x μ_x S'_x(u) exp(-S_x(u))`.
+
+    `Σ_x μ_x exp(-S_x(u)) = M (1 - (1 - survival) t)`
+
+    over the states that can be left, `M` being their total mass, all positions together; and
+    `du/dt = (1 - survival) M / Σ_x μ_x S'_x(u) exp(-S_x(u))`.
 
     A change of time does not change the score part of the bound (for a network that receives the clock time, or no
     time), so this is a choice of gauge and not a parameter: `u` is not differentiated. A common factor of all rates

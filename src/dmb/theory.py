@@ -187,8 +187,11 @@ def exact_bridge(
     r"""Algorithm 1 on one position with every phase exact; `KL(μ || p_0)` never rises (Theorem 4.7).
 
     Matrix-learning takes Adam steps on the exact `J_Q = E_μ KL(p_{1|0} || p_0 P)`. Score-learning is replaced by its
-    optimum, whose reverse chain is Bayes' rule under `μ`, `B(x_0|x_1) = μ(x_0) P(x_1|x_0) / (μP)(x_1)`; and the next
-    estimate of `μ` is `p_0 P B` (Eq. 10). Cycle 0 reports the start.
+    optimum, whose reverse chain is Bayes' rule under `μ`,
+
+    `B(x_0|x_1) = μ(x_0) P(x_1|x_0) / (μP)(x_1);`
+
+    and the next estimate of `μ` is `p_0 P B` (Eq. 10). Cycle 0 reports the start.
 
     Args:
         mu: the data distribution.

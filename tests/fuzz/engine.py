@@ -56,6 +56,7 @@ ON_RUN = {
     "resume": ["resume", "RUN", "--accelerator", "cpu", "--score-steps", "3"],
     "again": ["train", "--recipe", "RUN", "--show"],
     "report": ["report", "RUN"],
+    "card": ["card", "RUN"],
     "compare": ["compare", "tokens.npy", "--out", "comparison", "--rows", "mdlm", "--seeds", "1", "--steps", "2", *TINY[2:]],
 }  # fmt: skip
 RUN_FILES = ["run.json", "config.json", "model.safetensors", "metrics.jsonl", "data.safetensors", "evaluation.json",
@@ -127,7 +128,7 @@ class Campaign:
     def _files(self, number, chance):
         run = self.work / chance.choice(["run", "run", "table", "comparison/mdlm/seed-0"])
         file = chance.choice([path for path in (run / name for name in RUN_FILES) if path.is_file()])
-        command = chance.choices(list(ON_RUN), [60, 60, 35, 15, 3, 6])[0]
+        command = chance.choices(list(ON_RUN), [60, 60, 35, 15, 3, 10, 6])[0]
         if command == "compare" and chance.random() < 0.7:
             file = self.work / "comparison" / "results.json"
         how = mutations.spoil(file, chance)
@@ -175,6 +176,7 @@ class Campaign:
                 "x.npy",
             ],
             "report": ["report", "RUN", "--seed", "x"],
+            "card": ["card", "RUN", "--license", "mit", "--out", "card.md"],
             "compare": [*ON_RUN["compare"], "--list"],
             "tokenize": ["tokenize", "photos", "--out", "new", *CODES],
             "fid": ["fid", "RUN", "--images", "2", "--weights", "tokens.npy"],

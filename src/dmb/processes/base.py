@@ -141,7 +141,7 @@ class ForwardProcess(Door, Configurable):
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         """`KL(p_{t|0}(·|x) || p_T)` for every state `x` of every position (0 for illegal states).
 
-        `J_Q = Σ_i Σ_x μ_i(x) table[i, x]` exactly, with no batch (Eq. 5).
+        `J_Q` is its mean under the data's marginals, summed over positions, exactly and with no batch (Eq. 5).
         """
 
     # -- methods derived from these -----------------------------------------------------------------------------------
@@ -160,7 +160,9 @@ class ForwardProcess(Door, Configurable):
     ) -> Float[Tensor, "b d"]:
         r"""The integrand of `J_score` (Eq. 8), at each position.
 
-        `Σ_{y≠x_t} Q_t[y, x_t] (s_y - r_y + r_y (log r_y - log s_y))`, with `r_y = p_{t|0}(y|x_0) / p_{t|0}(x_t|x_0)`.
+        `Σ_{y≠x_t} Q_t[y, x_t] (s_y - r_y + r_y (log r_y - log s_y)),`
+
+        with `r_y = p_{t|0}(y|x_0) / p_{t|0}(x_t|x_0)`.
         """
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
         log_ratio = self.log_transition(x_0, clock) - self.log_prob(x_t, x_0, clock)[..., None]

@@ -26,7 +26,9 @@ class BridgeProcess(ForwardProcess):
     among `X_0` and the nodes above it whose clock has rung. With the cumulative intensities `A_v(t)`, their sum `S_x`
     over all nodes strictly above `x`, `c_x = exp(-S_x)` and `D_v = c_v (1 - exp(-A_v))`,
 
-    `p_{t|0}(x|x) = c_x`,  `p_{t|0}(v|x) = D_v` for `v` above `x`,  0 otherwise.
+    `p_{t|0}(x|x) = c_x,  p_{t|0}(v|x) = D_v for v above x,`
+
+    and 0 otherwise.
 
     On a `Line` this is the paper's `Q_α = A H A⁻¹`: clock `k` lifts all lower ranks to rank `k`. On a `Tree` it is
     masked diffusion (a star), or diffusion through the names of clusters. All generators commute, so the clocks may

@@ -26,8 +26,7 @@ def accessibility(p: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> tuple[Float
         p: where to go.
         q: where to start.
 
-    Returns:
-        `alpha [n-1]` in rank order and `rank [n]` (token -> rank), as `BridgeProcess` takes them.
+    Gives `alpha [n-1]` in rank order and `rank [n]` (token -> rank), as `BridgeProcess` takes them.
 
     >>> alpha, rank = accessibility(torch.tensor([0.2, 0.8]), torch.tensor([0.5, 0.5]))
     >>> alpha, rank

@@ -23,7 +23,7 @@ class TokenwiseMasking(ForwardProcess):
     probability `1 - s^{w_x}`: states with large exponents are masked late. If all exponents are 1, this is masked
     diffusion.
 
-    `p_{t|0}(x|x) = exp(-W_x)`,  `p_{t|0}(mask|x) = 1 - exp(-W_x)`,  `W_x(u) = -log(1 - s^{w_x})`.
+    `p_{t|0}(x|x) = exp(-W_x),  p_{t|0}(mask|x) = 1 - exp(-W_x),  W_x(u) = -log(1 - s^{w_x}).`
 
     Args:
         exponents: `w`, `[g, n-1]`, one for each state of the data; `g` is `d`, or 1 if all positions share one set.

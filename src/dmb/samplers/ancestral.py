@@ -16,6 +16,8 @@ def ancestral(
 ) -> Iterator[State]:
     """At every step draw a clean token and then the noisy one on the way to it, position by position.
 
+    `x_0 ~ π(·|x_t),  x_s ~ p(·|x_0, x_t)`
+
     Each step is exact for a position whatever its size; positions are drawn independently given `x_t`, and that is the
     only error: it vanishes as steps grow, and with one position there is none. Needs the mean head.
     """
