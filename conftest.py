@@ -1,15 +1,37 @@
 """Settings that all tests share."""
 
+import os
+
 import jaxtyping
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in processes that tests start: each worker has a core
+
 import torch
 
 torch.set_num_threads(1)
 
 
+class FirstCalls(type(jaxtyping.config)):
+    """Shapes and types are checked in the first calls of a test only.
+
+    Checks take longer than the calls that they check, and a training makes the same calls over and over.
+    """
+
+    left = 0
+
+    @property
+    def jaxtyping_disable(self):
+        if self.left == 0:
+            return True
+        self.left -= 1
+        return False
+
+
 def pytest_configure():
-    """Fixtures that many tests share are made without type checks."""
-    jaxtyping.config.update("jaxtyping_disable", True)
+    """Limit the checks: `config` has no other place to ask whether they are on."""
+    del jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.__class__ = FirstCalls
 
 
 def pytest_collection_modifyitems(items):
@@ -19,14 +41,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _type_checks(request, monkeypatch):
-    """They take half the time of a training of small networks, and short tests check the same calls."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", _is_long(request.node))
+    """In the test itself, not in what tests share; and not in long tests, because short ones check the same calls."""
+    monkeypatch.setattr(jaxtyping.config, "left", 0 if _is_long(request.node) else 500, raising=False)
 
 
 @pytest.fixture
 def no_type_checks(_type_checks, monkeypatch):
     """For messages that the shape checks of the test suite, which a user does not have, would forestall."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    monkeypatch.setattr(jaxtyping.config, "left", 0)
 
 
 def _is_long(item):
