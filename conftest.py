@@ -1,12 +1,7 @@
 """Settings that all tests share."""
 
-import os
-
 import jaxtyping
 import pytest
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in processes that tests start: each worker has a core
-
 import torch
 
 torch.set_num_threads(1)
