@@ -1,5 +1,8 @@
 """Settings that all tests share."""
 
+import sys
+from collections import Counter
+
 import jaxtyping
 import pytest
 import torch
@@ -8,19 +11,23 @@ torch.set_num_threads(1)
 
 
 class FirstCalls(type(jaxtyping.config)):
-    """Shapes and types are checked in the first calls of a test only.
+    """Shapes and types are checked in the first calls that a test makes of each function.
 
     Checks take longer than the calls that they check, and a training makes the same calls over and over.
     """
 
-    left = 0
+    at_most = 0
+
+    def begin(self, at_most):
+        self.at_most, self.made = at_most, Counter()
 
     @property
     def jaxtyping_disable(self):
-        if self.left == 0:
+        if not self.at_most:
             return True
-        self.left -= 1
-        return False
+        function = sys._getframe(1).f_locals["fn"].__code__  # of the caller, which asks whether to check it
+        self.made[function] += 1
+        return self.made[function] > self.at_most
 
 
 def pytest_configure():
@@ -35,15 +42,17 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def _type_checks(request, monkeypatch):
+def _type_checks(request):
     """In the test itself, not in what tests share; and not in long tests, because short ones check the same calls."""
-    monkeypatch.setattr(jaxtyping.config, "left", 0 if _is_long(request.node) else 500, raising=False)
+    jaxtyping.config.begin(0 if _is_long(request.node) else 5)
+    yield
+    jaxtyping.config.begin(0)
 
 
 @pytest.fixture
-def no_type_checks(_type_checks, monkeypatch):
+def no_type_checks(_type_checks):
     """For messages that the shape checks of the test suite, which a user does not have, would forestall."""
-    monkeypatch.setattr(jaxtyping.config, "left", 0)
+    jaxtyping.config.begin(0)
 
 
 def _is_long(item):
