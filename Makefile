@@ -18,7 +18,7 @@ run: $(READY)  ## train, evaluate, sample and report on scikit-learn's digits; w
 	$(BIN)/dmb quickstart
 
 test: $(READY)  ## all tests, doctests and documentation snippets
-	$(BIN)/python -m pytest -q -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 fuzz: $(READY)  ## CASES (default: 10,000) commands on spoilt files, settings and command lines: half an hour on two idle cores
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/engine.py $(or $(CASES),10000)

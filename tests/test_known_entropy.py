@@ -23,7 +23,7 @@ def test_the_bound_approaches_a_known_entropy_from_above(options, objective):
     process = dmb.BridgeProcess.from_marginals(data.marginals(), schedule=schedule, **options)
     torch.manual_seed(0)
     bridge = dmb.Bridge(process, dmb.MLP(process.num_states, LENGTH, width=128, blocks=2, dropout=0.0))
-    settings = {"cycles": 1, "score_steps": 300, "evaluate_every": 100, "evaluate_sequences": 500, "matrix_steps": 5}
+    settings = {"cycles": 1, "score_steps": 300, "evaluate_every": 150, "evaluate_sequences": 500, "matrix_steps": 5}
     settings |= {"matrix_objective": objective}
     above = []
     for report in dmb.train(bridge, data, fabric=engine(accelerator="cpu"), learning_rate=3e-3, **settings):

@@ -59,7 +59,9 @@ def own_bridge(digits):
     return dmb.Bridge(process, Counts.for_process(process))
 
 
-SETTINGS = {"cycles": 1, "matrix_steps": 0, "evaluate_sequences": 64, "batch_size": 16}
+SETTINGS = {
+    "cycles": 1, "matrix_steps": 0, "evaluate_sequences": 64, "batch_size": 16, "chains": 16, "chain_steps": 4
+}  # fmt: skip
 
 
 def test_they_train_and_resume_to_the_same_weights(digits, tmp_path):

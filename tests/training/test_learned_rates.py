@@ -167,7 +167,7 @@ def data_of(mu, count, tmp_path):
 
 
 SETTINGS = {"batch_size": 64, "matrix_learning_rate": 0.03, "warmup": 5, "evaluate_sequences": 64, "log_every": 50,
-            "evaluate_every": 30}  # fmt: skip
+            "evaluate_every": 30, "chains": 16, "chain_steps": 4}  # fmt: skip
 
 
 @pytest.mark.long
@@ -176,9 +176,8 @@ def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, 
     data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
     before = [parameter.clone() for parameter in bridge.process.parameters()]
     checked = 0
-    reports = dmb.train(
-        bridge, data, fabric=engine(accelerator="cpu"), matrix_objective="joint", cycles=1, score_steps=60, **SETTINGS
-    )
+    options = SETTINGS | {"matrix_objective": "joint", "cycles": 1, "score_steps": 30, "evaluate_every": 15}
+    reports = dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **options)
     rows = STATES[numerics.categorical(MU.flatten().expand(5000, -1), generator=seeding.seeded("rows"))]
     for report in reports:
         if not report.improved:
@@ -216,8 +215,14 @@ def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(nam
 @pytest.mark.parametrize("objective", ["bound", "joint"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_rates(objective, tmp_path):
     data = data_of(MU, 400, tmp_path)
-    options = {"cycles": 2, "matrix_steps": 3, "score_steps": 6, "matrix_objective": objective, "chains": 8}
-    options = {**SETTINGS, **options, "evaluate_every": 2, "fabric": engine(accelerator="cpu")}
+    options = {"cycles": 2, "matrix_steps": 3, "score_steps": 6, "matrix_objective": objective}
+    options = {
+        **SETTINGS,
+        **options,
+        "evaluate_every": 2,
+        "evaluate_sequences": 16,
+        "fabric": engine(accelerator="cpu"),
+    }
     straight, broken = bridge_for("bridge").float(), bridge_for("bridge").float()
     list(dmb.train(straight, data, folder=tmp_path / "straight", **options))
     asked = 0

@@ -1,6 +1,7 @@
 """Runs as users start them: in processes of their own, several at once, and killed without warning."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import dmb_, flags
+from commands import dmb_, flags, quietly
 from dmb.app.locks import working_in
 from dmb.training.checkpoint import Checkpoints
 
@@ -102,15 +103,21 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     }
     here("straight", settings=settings)
     chance = random.Random(0)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["dmb.app.cli.train"])  # each process is a fork of one that has torch loaded
+    codes = []
     for _ in range(3):
-        process = start(tmp_path, "broken", "--resume", settings=settings)
+        process = server.Process(target=quietly, args=command("broken", "--resume", settings=settings))
+        process.start()
         known = Checkpoints(tmp_path / "broken" / "checkpoints").steps()
-        while Checkpoints(tmp_path / "broken" / "checkpoints").steps() == known and process.poll() is None:
+        while Checkpoints(tmp_path / "broken" / "checkpoints").steps() == known and process.is_alive():
             time.sleep(0.01)
         time.sleep(chance.uniform(0, 0.3))
         process.kill()
-        process.communicate()
-    finish(start(tmp_path, "broken", "--resume", settings=settings))
+        process.join()
+        codes.append(process.exitcode)
+    assert codes[0] == -signal.SIGKILL  # the others may have come to their end
+    here("broken", "--resume", settings=settings)
     one, other = (Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("straight", "broken"))
     assert one.state["step"] == other.state["step"] == 180
     assert one.tensors.keys() == other.tensors.keys()

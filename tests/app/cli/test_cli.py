@@ -2,6 +2,7 @@ import collections
 import csv
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,11 +29,17 @@ def quiet_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def run(tmp_path):
-    path = tmp_path / "run"
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained") / "run"
     assert dmb_("train", "digits", "--out", path, "--accelerator", "cpu", *TINY) == 0
     return path
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A run of one's own, to read or to change."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def test_a_run_folder_holds_what_it_should(run):
