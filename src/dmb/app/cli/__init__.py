@@ -18,6 +18,7 @@ COMMANDS = {
     "sample": "draw samples, or fill in the blanks of a template",
     "impute": "fill in the missing values of a table",
     "report": "write one self-contained page about a run",
+    "serve": "open a page in the browser to play with a run's model",
     "compare": "train several kinds of noise with several seeds, and print one table",
     "tokenize": "turn images into codes with a VQ-VAE; then train on the codes",
     "fid": "compare a model's images with real ones: Fréchet Inception Distance",

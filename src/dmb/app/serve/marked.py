@@ -1,0 +1,186 @@
+"""HTML of samples, films and noise. Every text is escaped: it may come from a visitor, or from the data."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+from markupsafe import Markup
+from torch import Tensor
+
+from dmb.app.reports.examples import BETWEEN, address
+from dmb.app.reports.symbols import NAME
+from dmb.app.serve.film import Certainty, Film
+from dmb.app.serve.model import Playground
+from dmb.data.codecs import Images, Lines, Rows
+from dmb.data.codecs.grid import sheet
+
+MOST_SHOWN = 20
+"""Rows of a table on the page; a file has them all."""
+BLUE, ORANGE = np.array([46, 134, 200]), np.array([217, 102, 43])
+
+Colour = Literal["certainty", "order"]
+Given = Bool[Tensor, " d"] | None
+
+
+def samples(playground: Playground, x: Int[Tensor, "k d"], given: Given = None) -> Markup:
+    """Samples; where something was given, what was filled in is marked."""
+    known = [False] * x.shape[1] if given is None else given.tolist()
+    looks = ["" if given is None or k else "filled" for k in known]
+    return shown(playground, x, [looks] * len(x))
+
+
+def noise(playground: Playground, x: Int[Tensor, "k d"], t: float) -> Markup:
+    """An example, and noisy copies of it, in which what has changed is marked."""
+    changed = x != x[:1]
+    share = changed[1:].float().mean().item()
+    note = Markup("<p class='note'>At t = {:.2f}, {:.0f} % of the {}s of {} noisy copies have changed.</p>")
+    looks = [["changed" if c else "" for c in row] for row in changed.tolist()]
+    titles = ["the example", *(f"copy {k}" for k in range(1, len(x)))]
+    return note.format(t, 100 * share, playground.codec.token, len(x) - 1) + shown(playground, x, looks, titles)
+
+
+def shown(
+    playground: Playground, x: Int[Tensor, "k d"], looks: Sequence[Sequence[str]], titles: Sequence[str] = ()
+) -> Markup:
+    """Sequences in the way of the data: as text, rows of a table, or images. `looks` are classes of CSS."""
+    view = playground.view
+    if isinstance(view, Images):
+        return _images(playground, x, titles)
+    cells = playground.symbols.rows(x[:MOST_SHOWN] if isinstance(view, Rows) else x)
+    if isinstance(view, Rows):
+        return table(view.columns, cells, looks)
+    lines = [_line(row, look, view.gap) for row, look in zip(cells, looks, strict=False)]
+    numbers = titles or [str(k) for k in range(1, len(lines) + 1)]
+    body = (Markup("<div><b>{}</b><span>{}</span></div>").format(*pair) for pair in zip(numbers, lines, strict=True))
+    return Markup("<div class='lines'>{}</div>").format(Markup("").join(body))
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[Any]], looks: Iterable[Iterable[str]]) -> Markup:
+    """A table whose cells have looks."""
+    head = Markup("").join(Markup("<th>{}</th>").format(name) for name in header)
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(
+                Markup("<td class='{}'>{}</td>").format(look, cell) for cell, look in zip(row, each, strict=True)
+            )
+        )
+        for row, each in zip(rows, looks, strict=False)
+    )
+    return Markup("<div class='scroll'><table><tr>{}</tr>{}</table></div>").format(head, body)
+
+
+def frame(
+    playground: Playground, film: Film, number: int, sample: int, certainty: Certainty | None, colour: Colour
+) -> Markup:
+    """One frame of a film, each position coloured by certainty, or by when it was decided."""
+    x, decided, t = film.of(sample), film.decided(sample), film.t[number]
+    final = number >= decided
+    given = film.given()
+    note = Markup("<p class='note'>Frame {} of {}, t = {:.3f}: {} of {} positions have their final {}.</p>").format(
+        number + 1, len(film), t, int(final.sum()), len(final), playground.codec.token
+    )
+    sure = None if certainty is None else certainty.probability[number]
+    early = 1 - decided / max(1, len(film) - 1)
+    if isinstance(playground.view, Images):
+        return note + _picture_frame(playground, x[number], sure, _where(final, early))
+    strength = early.where(final, 0.0) if colour == "order" or sure is None else sure
+    name = "order" if colour == "order" or sure is None else "sure"
+    cells, likeliest = playground.symbols.rows(x[number][None])[0], [""] * x.shape[1]
+    if certainty is not None:
+        likeliest = playground.symbols.rows(certainty.likeliest[number][None])[0]
+    rows = []
+    for place, cell in enumerate(cells):
+        known = given is not None and bool(given[place])
+        when = "given" if known else f"decided in frame {int(decided[place]) + 1}"
+        belief = "" if certainty is None or known else f"likeliest: {likeliest[place]} ({sure[place]:.0%}); "
+        rows.append((cell, "given" if known else name, 0.0 if known else float(strength[place]), belief + when))
+    if isinstance(playground.view, Rows):
+        return note + _columns_frame(playground.view, rows)
+    gap = playground.view.gap if isinstance(playground.view, Lines) else " "
+    piece = Markup("<span class='{}' style='--c:{:.2f}' title='{}'>{}</span>")
+    return note + Markup("<div class='film'>{}</div>").format(
+        Markup(gap).join(piece.format(look, value, title, cell or "") for cell, look, value, title in rows)
+    )
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """Names and values."""
+    items = (Markup("<div><dt>{}</dt><dd>{}</dd></div>").format(*pair) for pair in pairs)
+    return Markup("<dl class='facts'>{}</dl>").format(Markup("").join(items))
+
+
+def bars(title: str, labels: Sequence[str], p: Sequence[float], usual: Sequence[float], note: str = "") -> Markup:
+    """A distribution as bars, with the usual one beside it in grey."""
+    top = max([*p, *usual, 1e-9])
+    row = Markup(
+        "<div class='bar'><span title='{0}'>{0}</span><div><i style='width:{1:.1f}%'></i>"
+        "<i class='usual' style='width:{2:.1f}%'></i></div><em>{3}</em></div>"
+    )
+    body = Markup("").join(
+        row.format(label, 100 * mine / top, 100 * other / top, f"{100 * mine:.1f} %")
+        for label, mine, other in zip(labels, p, usual, strict=True)
+    )
+    return Markup("<section><h4>{}</h4>{}<p class='note'>{}</p></section>").format(title, body, note)
+
+
+def _line(cells: Sequence[str], looks: Sequence[str], gap: str) -> Markup:
+    """Symbols in a line; those that look alike share one element."""
+    marked = [(cell, f"{look} mask" if cell == NAME else look) for cell, look in zip(cells, looks, strict=True)]
+    return Markup("").join(
+        Markup("<span class='{}'>{}</span>").format(look, "".join(cell + gap for cell, _ in run))
+        for look, run in groupby(marked, key=lambda pair: pair[1])
+    )
+
+
+def _images(playground: Playground, x: Int[Tensor, "k d"], titles: Sequence[str]) -> Markup:
+    painted = playground.symbols.painted(x)
+    if titles:
+        figures = zip(titles, painted, strict=True)
+        return Markup("<div class='pictures'>{}</div>").format(
+            Markup("").join(_figure(address(image), name) for name, image in figures)
+        )
+    across = min(len(x), 1 + int((len(x) - 1) ** 0.5))
+    drawn = address(sheet(painted, between=BETWEEN))
+    return Markup("<div class='pictures'><img class='sheet' style='--n:{}' src='{}' alt='samples'></div>").format(
+        across, drawn
+    )
+
+
+def _figure(source: str, caption: str) -> Markup:
+    return Markup("<figure><img src='{0}' alt='{1}'><figcaption>{1}</figcaption></figure>").format(source, caption)
+
+
+def _picture_frame(
+    playground: Playground, x: Int[Tensor, " d"], sure: Tensor | None, early: Float[Tensor, " d"]
+) -> Markup:
+    """The picture as it stands, how certain each part of it is, and when it was decided."""
+    view = playground.view
+    assert isinstance(view, Images)
+
+    def heat(values: Tensor, colour: np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
+        cells = values.reshape(*view.grid, -1).mean(-1).numpy()[..., None]
+        return (255 + cells * (colour - 255)).round().astype(np.uint8)
+
+    parts = [_figure(address(playground.symbols.painted(x[None])[0]), "the picture now")]
+    if sure is not None:
+        parts.append(_figure(address(heat(sure, BLUE)), "certainty: the bluer, the more certain"))
+    parts.append(_figure(address(heat(early, ORANGE)), "decided: the darker, the earlier; white: not yet"))
+    return Markup("<div class='pictures'>{}</div>").format(Markup("").join(parts))
+
+
+def _columns_frame(view: Rows, rows: list[tuple[str, str, float, str]]) -> Markup:
+    line = Markup("<tr><td>{}</td><td class='{}' style='--c:{:.2f}'>{}</td><td>{}</td></tr>")
+    body = Markup("").join(
+        line.format(name, look, value, cell, title)
+        for name, (cell, look, value, title) in zip(view.columns, rows, strict=True)
+    )
+    return Markup("<div class='scroll'><table><tr><th>column</th><th>now</th><th></th></tr>{}</table></div>").format(
+        body
+    )
+
+
+def _where(final: Bool[Tensor, " d"], early: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+    """How early each position was decided, from 0.15 to 1; 0 where it is not yet."""
+    return (0.15 + 0.85 * early).where(final, 0.0)
