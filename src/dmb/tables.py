@@ -210,9 +210,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
                 probability on its state.
         """
         p = self._posterior(template[None])[0].exp().numpy()
-        return [
-            p[place, : len(column)] / p[place, : len(column)].sum() for place, column in enumerate(self._codec.columns)
-        ]
+        known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
+        return [each / each.sum() for each in known]
 
     def classes(self, column: str) -> list[Value]:
         """The values of a column that `predict_proba` speaks of; for a number, the means of its bins."""

@@ -19,9 +19,13 @@ from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import ROWS, Estimate
 from dmb.app.serve.options import Options, whole
+from dmb.data.codecs import Rows
 
 REFRESH = 0.15
 """Seconds between two pictures of a draw on its way."""
+
+ANY = "any"
+"""The class of samples that may have any."""
 
 Scene = tuple[Film, Certainty | None, int]
 """A film, what the model thought of one of its samples, and the number of this sample."""
@@ -70,6 +74,8 @@ class Actions:
         """The settings, and the values of all other components."""
         own, rest = values[: len(self.settings)], values[len(self.settings) :]
         chosen = dict(zip(self.settings, own, strict=True))
+        if chosen.get("label") == ANY:
+            chosen["label"] = None
         for name in ("n", "steps", "seed", "label"):  # a browser sends numbers, be they whole or not
             if isinstance(chosen.get(name), float) and float(chosen[name]).is_integer():
                 chosen[name] = int(chosen[name])
@@ -112,17 +118,14 @@ class Actions:
         assert moment is not None
         took = time.monotonic() - began
         picture = marked.samples(self.playground, moment.x, given)
-        yield (
-            _status(f"{len(moment.x):,} drawn in {took:.1f} s; the film is being made …", 1.0),
-            picture,
-            *[gr.skip()] * 5,
-        )
+        done = f"{len(moment.x):,} drawn in {took:.1f} s"
+        yield _status(f"{done}; the film is being made …", 1.0), picture, *[gr.skip()] * 5
         scene: Scene = (film, self.playground.certainty(film, 0), 0)
         path = self.kind.write(Path(tempfile.mkdtemp(dir=self.folder)), moment.x)
         more = len(moment.x) - marked.MOST_SHOWN
-        note = f" The file has {more:,} more." if marked.Rows is type(self.playground.view) and more > 0 else ""
+        note = f" The file has {more:,} more." if isinstance(self.playground.view, Rows) and more > 0 else ""
         yield (
-            _status(f"{len(moment.x):,} drawn in {took:.1f} s.{note}"), picture, scene,
+            _status(f"{done}.{note}"), picture, scene,
             gr.Slider(minimum=1, maximum=max(2, len(film)), value=len(film), interactive=True),
             gr.Dropdown(choices=list(range(1, film.samples + 1)), value=1, interactive=True),
             marked.frame(self.playground, film, len(film) - 1, 0, scene[1], "certainty"),
@@ -154,7 +157,8 @@ class Actions:
 
     def noise(self, example: Any, t: Any, seed: Any) -> Markup:
         """An example and noisy copies of it."""
-        return marked.noise(self.playground, self.playground.noisy(example, t, seed), float(t))
+        copies = marked.noise(self.playground, self.playground.noisy(example, t, seed), float(t))
+        return copies + marked.way(self.playground, self.playground.way(example, seed))
 
     def cancelled(self) -> Markup:
         """What is said after a call was cancelled."""

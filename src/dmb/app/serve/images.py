@@ -43,10 +43,11 @@ class ImageKind(Kind):
             brush=gr.Brush(colors=["#d9662b"], color_mode="fixed", default_size=self.brush()), eraser=gr.Eraser(),
             height=CANVAS + 120, buttons=[], format="png", elem_id="picture",
         )  # fmt: skip
-        with gr.Row(equal_height=True):
+        with gr.Row():
             last = len(self.playground.examples)
             number = gr.Number(1, label=f"Validation example, 1 to {last:,}", precision=0, minimum=1, maximum=last)
-            self.take = gr.Button("Take sample 1", size="sm")
+            with gr.Column(min_width=120):
+                self.take = gr.Button("Take sample 1 instead", size="md")
         number.change(
             self.chosen, [number], [editor, exact], api_visibility="private", show_progress="hidden",
             trigger_mode="always_last", concurrency_limit=8,
@@ -63,11 +64,11 @@ class ImageKind(Kind):
             return gr.skip(), gr.skip()
         return self.enlarged(tokens), tokens.tolist()
 
-    def sampled(self, film: Film | None) -> tuple[Any, Any]:
+    def sampled(self, scene: tuple[Film, Any, int] | None) -> tuple[Any, Any]:
         """The first sample as a picture to paint on, and its tokens."""
-        if not isinstance(film, Film) or not len(film):
+        if scene is None:
             raise ValueError("there is no sample yet: draw some first")
-        tokens = film.of(0)[-1]
+        tokens = scene[0].of(0)[-1]
         return self.enlarged(tokens), tokens.tolist()
 
     def template(self, *values: Any) -> Int[Tensor, " d"]:

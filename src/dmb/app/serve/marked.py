@@ -1,10 +1,11 @@
 """HTML of samples, films and noise. Every text is escaped: it may come from a visitor, or from the data."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from markupsafe import Markup
 from torch import Tensor
@@ -13,11 +14,15 @@ from dmb.app.reports.examples import BETWEEN, address
 from dmb.app.reports.symbols import NAME
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.model import Playground
-from dmb.data.codecs import Images, Lines, Rows
+from dmb.data import Columns
+from dmb.data.codecs import Images, Rows
 from dmb.data.codecs.grid import sheet
+from dmb.samplers import State
 
 MOST_SHOWN = 20
 """Rows of a table on the page; a file has them all."""
+EMPTY = "∅"
+"""Stands for padding that is noise."""
 BLUE, ORANGE = np.array([46, 134, 200]), np.array([217, 102, 43])
 
 Colour = Literal["certainty", "order"]
@@ -41,6 +46,14 @@ def noise(playground: Playground, x: Int[Tensor, "k d"], t: float) -> Markup:
     return note.format(t, 100 * share, playground.codec.token, len(x) - 1) + shown(playground, x, looks, titles)
 
 
+def way(playground: Playground, path: Sequence[State]) -> Markup:
+    """One example on its way to noise."""
+    x = torch.cat([state.x for state in path])
+    note = Markup("<p class='note'>One example all the way to noise, with equal shares of all changes between:</p>")
+    looks = [["changed" if c else "" for c in row] for row in (x != x[:1]).tolist()]
+    return note + shown(playground, x, looks, [f"t = {state.t:.3g}" for state in path])
+
+
 def shown(
     playground: Playground, x: Int[Tensor, "k d"], looks: Sequence[Sequence[str]], titles: Sequence[str] = ()
 ) -> Markup:
@@ -48,9 +61,9 @@ def shown(
     view = playground.view
     if isinstance(view, Images):
         return _images(playground, x, titles)
-    cells = playground.symbols.rows(x[:MOST_SHOWN] if isinstance(view, Rows) else x)
     if isinstance(view, Rows):
-        return table(view.columns, cells, looks)
+        return _rows(playground, view, x, looks, titles)
+    cells = _visible(playground.symbols.rows(x))
     lines = [_line(row, look, view.gap) for row, look in zip(cells, looks, strict=False)]
     numbers = titles or [str(k) for k in range(1, len(lines) + 1)]
     body = (Markup("<div><b>{}</b><span>{}</span></div>").format(*pair) for pair in zip(numbers, lines, strict=True))
@@ -75,34 +88,33 @@ def frame(
     playground: Playground, film: Film, number: int, sample: int, certainty: Certainty | None, colour: Colour
 ) -> Markup:
     """One frame of a film, each position coloured by certainty, or by when it was decided."""
-    x, decided, t = film.of(sample), film.decided(sample), film.t[number]
-    final = number >= decided
-    given = film.given()
+    x, decided = film.of(sample), film.decided(sample)
+    final, early = number >= decided, 1 - decided / max(1, len(film) - 1)
     note = Markup("<p class='note'>Frame {} of {}, t = {:.3f}: {} of {} positions have their final {}.</p>").format(
-        number + 1, len(film), t, int(final.sum()), len(final), playground.codec.token
+        number + 1, len(film), film.t[number], int(final.sum()), len(final), playground.codec.token
     )
     sure = None if certainty is None else certainty.probability[number]
-    early = 1 - decided / max(1, len(film) - 1)
+    strength = (0.15 + 0.85 * early).where(final, 0.0)
     if isinstance(playground.view, Images):
-        return note + _picture_frame(playground, x[number], sure, _where(final, early))
-    strength = early.where(final, 0.0) if colour == "order" or sure is None else sure
-    name = "order" if colour == "order" or sure is None else "sure"
-    cells, likeliest = playground.symbols.rows(x[number][None])[0], [""] * x.shape[1]
-    if certainty is not None:
-        likeliest = playground.symbols.rows(certainty.likeliest[number][None])[0]
+        return note + _picture_frame(playground, x[number], sure, strength)
+    look = "order" if colour == "order" or sure is None else "sure"
+    [cells] = _visible(playground.symbols.rows(x[number][None]), [_length(playground, x[-1])])
+    likeliest = None if certainty is None else playground.symbols.rows(certainty.likeliest[number][None])[0]
+    given = [False] * len(cells) if film.template is None else (film.template >= 0).tolist()
     rows = []
     for place, cell in enumerate(cells):
-        known = given is not None and bool(given[place])
-        when = "given" if known else f"decided in frame {int(decided[place]) + 1}"
-        belief = "" if certainty is None or known else f"likeliest: {likeliest[place]} ({sure[place]:.0%}); "
-        rows.append((cell, "given" if known else name, 0.0 if known else float(strength[place]), belief + when))
+        if given[place]:
+            rows.append((cell, "given", 0.0, "given"))
+            continue
+        when = f"decided in frame {int(decided[place]) + 1}"
+        belief = "" if likeliest is None or sure is None else f"likeliest: {likeliest[place]} ({sure[place]:.0%}); "
+        value = strength[place] if look == "order" or sure is None else sure[place]
+        rows.append((cell, look, float(value), belief + when))
     if isinstance(playground.view, Rows):
         return note + _columns_frame(playground.view, rows)
-    gap = playground.view.gap if isinstance(playground.view, Lines) else " "
     piece = Markup("<span class='{}' style='--c:{:.2f}' title='{}'>{}</span>")
-    return note + Markup("<div class='film'>{}</div>").format(
-        Markup(gap).join(piece.format(look, value, title, cell or "") for cell, look, value, title in rows)
-    )
+    pieces = [piece.format(look, value, title, cell) for cell, look, value, title in rows if cell]
+    return note + Markup("<div class='film'>{}</div>").format(Markup(playground.view.gap).join(pieces))
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
@@ -125,6 +137,21 @@ def bars(title: str, labels: Sequence[str], p: Sequence[float], usual: Sequence[
     return Markup("<section><h4>{}</h4>{}<p class='note'>{}</p></section>").format(title, body, note)
 
 
+def _visible(cells: list[list[str]], ends: Sequence[int] | None = None) -> list[list[str]]:
+    """Padding among noise is seen; after the end of a sequence there is nothing. Default: it ends with what is seen."""
+    found = []
+    for index, row in enumerate(cells):
+        last = max((place + 1 for place, cell in enumerate(row) if cell), default=0)
+        end = last if ends is None else ends[index]
+        found.append([cell or (EMPTY if place < end else "") for place, cell in enumerate(row)])
+    return found
+
+
+def _length(playground: Playground, x: Int[Tensor, " d"]) -> int:
+    """Where a finished sequence ends."""
+    return sum(map(bool, playground.symbols.rows(x[None])[0]))
+
+
 def _line(cells: Sequence[str], looks: Sequence[str], gap: str) -> Markup:
     """Symbols in a line; those that look alike share one element."""
     marked = [(cell, f"{look} mask" if cell == NAME else look) for cell, look in zip(cells, looks, strict=True)]
@@ -132,6 +159,22 @@ def _line(cells: Sequence[str], looks: Sequence[str], gap: str) -> Markup:
         Markup("<span class='{}'>{}</span>").format(look, "".join(cell + gap for cell, _ in run))
         for look, run in groupby(marked, key=lambda pair: pair[1])
     )
+
+
+def _rows(
+    playground: Playground, view: Rows, x: Int[Tensor, "k d"], looks: Sequence[Sequence[str]], titles: Sequence[str]
+) -> Markup:
+    """Values as a file has them where all are known, else the names of their states."""
+    codec = playground.codec
+    if not titles and isinstance(codec, Columns) and codec.knows(x).all():
+        values = zip(*codec.cells(x), strict=True)
+        cells: list[list[Any]] = [["missing" if v is None else v for v in row] for row in islice(values, MOST_SHOWN)]
+    else:
+        cells = list(playground.symbols.rows(x[:MOST_SHOWN]))
+    if titles:
+        named = [[name, *row] for name, row in zip(titles, cells, strict=True)]
+        return table(["", *view.columns], named, [["", *look] for look in looks])
+    return table(view.columns, cells, looks)
 
 
 def _images(playground: Playground, x: Int[Tensor, "k d"], titles: Sequence[str]) -> Markup:
@@ -176,11 +219,5 @@ def _columns_frame(view: Rows, rows: list[tuple[str, str, float, str]]) -> Marku
         line.format(name, look, value, cell, title)
         for name, (cell, look, value, title) in zip(view.columns, rows, strict=True)
     )
-    return Markup("<div class='scroll'><table><tr><th>column</th><th>now</th><th></th></tr>{}</table></div>").format(
-        body
-    )
-
-
-def _where(final: Bool[Tensor, " d"], early: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
-    """How early each position was decided, from 0.15 to 1; 0 where it is not yet."""
-    return (0.15 + 0.85 * early).where(final, 0.0)
+    head = Markup("<tr><th>column</th><th>now</th><th></th></tr>")
+    return Markup("<div class='scroll'><table>{}{}</table></div>").format(head, body)

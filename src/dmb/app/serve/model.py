@@ -13,16 +13,16 @@ from torch import Tensor
 from dmb.app.evaluation.drawing import AT_ONCE, states
 from dmb.app.records import best, read_bounds, read_metrics
 from dmb.app.reports.contents import in_time_of_samples
+from dmb.app.reports.sampling import forward_path
 from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.options import LONGEST, Options, number, whole
 from dmb.bridge import Bridge
-from dmb.data import Columns
 from dmb.data.codecs import Rows
 from dmb.heads import MeanHead
 from dmb.paths import path_costs, turns_for
-from dmb.samplers import SAMPLERS
+from dmb.samplers import SAMPLERS, State
 from dmb.seeding import seeded
 
 LARGEST = 1 << 27
@@ -95,15 +95,12 @@ class Playground:
 
     def about(self) -> list[tuple[str, str]]:
         """The model in a few facts."""
-        bridge, run = self.bridge, self.run
+        bridge, run, source = self.bridge, self.run, Path(self.run.recipe.data.source).name
         names = "columns" if isinstance(self.view, Rows) else f"{self.codec.token}s"
         size = sum(parameter.numel() for parameter in bridge.network.parameters())
         masks = {0: "", 1: " with a mask"}.get(bridge.process.names, f" with {bridge.process.names} names")
         facts = [
-            (
-                "Data",
-                f"{Path(run.recipe.data.source).name}: {bridge.num_positions:,} {names}, {self.codec.num_states:,} states",
-            ),
+            ("Data", f"{source}: {bridge.num_positions:,} {names}, {self.codec.num_states:,} states"),
             ("Forward process", f"{type(bridge.process).__name__}{masks}"),
             ("Network", f"{type(bridge.network).__name__} with {size:,} parameters"),
         ]
@@ -250,6 +247,15 @@ class Playground:
             x_t = torch.where(self.bridge.lengths.absent(x_0), x_0, x_t)
         return torch.cat([x_0, x_t]).cpu()
 
+    def way(self, example: int, seed: int = 0) -> list[State]:
+        """A validation example on its way to noise, at times between which equal shares of all changes fall."""
+        whole("example", example, 1, len(self.examples))
+        x_0 = self.examples[int(example) - 1 : int(example)].to(self.bridge.device)
+        path = forward_path(self._forward, x_0, generator=seeded(seed, "way", device=self.bridge.device))
+        lengths = self.bridge.lengths
+        stays = None if lengths is None else lengths.absent(x_0)
+        return [State(t, (x if stays is None else torch.where(stays, x_0, x)).cpu()) for t, x in path]
+
     # -- how long, how large ------------------------------------------------------------------------------------------
 
     def _calls(self, options: Options, blanks: int) -> int:
@@ -279,8 +285,3 @@ class Playground:
             took[rows] = (time.perf_counter() - began) / states_seen
         per_row = max(0.0, (took[8] - took[1]) / 7)
         return max(0.0, took[1] - per_row), per_row
-
-
-def is_table(playground: Playground) -> bool:
-    """Whether the model is one of a table."""
-    return isinstance(playground.codec, Columns)

@@ -7,7 +7,7 @@ import gradio as gr
 
 from dmb.app.reports.results import title
 from dmb.app.serve import marked
-from dmb.app.serve.actions import Actions, told
+from dmb.app.serve.actions import ANY, Actions, told
 from dmb.app.serve.images import ImageKind
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
@@ -37,7 +37,7 @@ def page(playground: Playground, folder: Path) -> gr.Blocks:
     """
     kind = kind_of(playground)
     name = f"dmb · {title(playground.run)}"
-    with gr.Blocks(title=name, analytics_enabled=False, delete_cache=(600, 1800)) as blocks:
+    with gr.Blocks(title=name, analytics_enabled=False, fill_width=True, delete_cache=(600, 1800)) as blocks:
         gr.HTML(marked.facts([("Model", title(playground.run)), *playground.about()]), elem_id="about")
         with gr.Tabs():
             with gr.Tab("Samples"):
@@ -54,10 +54,12 @@ def _samples(kind: Kind, folder: Path) -> None:
             given = kind.inputs()
             settings = _settings(kind)
             with gr.Row():
-                draw = gr.Button(kind.verb, variant="primary", min_width=100, elem_id="draw")
-                fill = gr.Button("Fill in what is erased", min_width=100, visible=isinstance(kind, ImageKind))
-                bound = gr.Button("Bits of what is given", min_width=100, elem_id="bound")
-                cancel = gr.Button("Cancel", variant="stop", min_width=80, elem_id="cancel")
+                draw = gr.Button(kind.verb, variant="primary", size="md", min_width=90, elem_id="draw")
+                fill = gr.Button(
+                    "Fill in", size="md", min_width=90, visible=isinstance(kind, ImageKind), elem_id="fill"
+                )
+                bound = gr.Button("Bound in bits", size="md", min_width=90, elem_id="bound")
+                cancel = gr.Button("Cancel", variant="stop", size="md", min_width=80, elem_id="cancel")
         with gr.Column(scale=3, min_width=360):
             status = gr.HTML(elem_id="status")
             samples = gr.HTML(elem_id="samples")
@@ -74,7 +76,7 @@ def _samples(kind: Kind, folder: Path) -> None:
     scene = gr.State(None, time_to_live=3600)
     do = Actions(kind, list(settings), folder)
     inputs, outputs = [*settings.values(), *given], [status, samples, scene, number, sample, picture, file]
-    events = [
+    events: list[Any] = [
         draw.click(told(do.anew if isinstance(kind, ImageKind) else do.draw), inputs, outputs, api_name="draw",
                    **ONE_AT_A_TIME, show_progress="hidden"),
         bound.click(told(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME, show_progress="hidden"),
@@ -86,9 +88,7 @@ def _samples(kind: Kind, folder: Path) -> None:
         events.append(
             fill.click(told(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME, show_progress="hidden")
         )
-        kind.take.click(
-            told(lambda found: kind.sampled(found and found[0])), [scene], [kind.editor, kind.exact], **AT_ONCE
-        )
+        kind.take.click(told(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
     if isinstance(kind, TableKind):
         _distributions(kind, given)
     cancel.click(do.cancelled, None, [status], cancels=events, **AT_ONCE)
@@ -112,15 +112,14 @@ def _settings(kind: Kind) -> dict[str, Any]:
         found["steps"] = gr.Slider(1, 256, value=64, step=1, label="Steps", min_width=150, elem_id="steps")
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
-        found["sampler"] = gr.Dropdown(
-            playground.samplers, value=playground.samplers[0], label="Sampler", min_width=120
-        )
+        samplers = playground.samplers
+        found["sampler"] = gr.Dropdown(samplers, value=samplers[0], label="Sampler", min_width=120)
         found["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=80)
     if playground.bridge.num_classes:
         with gr.Row():
-            classes = [("any", None), *((str(k), k) for k in range(playground.bridge.num_classes))]
-            found["label"] = gr.Dropdown(classes, value=None, label="Class", min_width=100, elem_id="class")
-            found["guidance"] = gr.Slider(0, 5, value=1.0, step=0.25, label="Guidance (1: as trained)", min_width=150)
+            classes: list[Any] = [("any", ANY), *((str(k), k) for k in range(playground.bridge.num_classes))]
+            found["label"] = gr.Dropdown(classes, value=ANY, label="Class", min_width=100, elem_id="class")
+            found["guidance"] = gr.Slider(0, 5, value=1.0, step=0.25, label="Guidance", min_width=150)
     return found
 
 

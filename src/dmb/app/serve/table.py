@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import gradio as gr
@@ -48,17 +49,12 @@ class TableKind(Kind):
         boxes = []
         with gr.Row(elem_id="columns"):
             for name, column in zip(self.codec.names, self.codec.columns, strict=True):
-                choices = [column.called(state) for state in range(min(MOST_CHOICES, len(column)))]
-                boxes.append(
-                    gr.Dropdown(
-                        [("(any)", ""), *((choice, choice) for choice in choices)],
-                        value="",
-                        label=name,
-                        allow_custom_value=True,
-                        min_width=130,
-                        scale=1,
-                    )  # fmt: skip
-                )
+                choices = [_name(column, state) for state in range(min(MOST_CHOICES, len(column)))]
+                box = gr.Dropdown(
+                    [("(any)", ""), *((choice, choice) for choice in choices)], value="", label=name,
+                    allow_custom_value=True, min_width=130, scale=1,
+                )  # fmt: skip
+                boxes.append(box)
         return boxes
 
     def template(self, *values: Any) -> Int[Tensor, " d"]:
@@ -74,7 +70,7 @@ class TableKind(Kind):
 
     def _state(self, name: str, column: Column, text: str) -> int:
         """The state of a value: one of those to choose from, or what a visitor typed."""
-        called = [column.called(state) for state in range(len(column))]
+        called = [_name(column, state) for state in range(len(column))]
         if text in called:
             return called.index(text)
         line = io.StringIO()
@@ -121,7 +117,12 @@ def summary(
         return _histogram(column, p, usual)
     order = np.arange(len(column)) if len(column) <= BARS else np.argsort(-p, kind="stable")[:BARS]
     note = "" if len(order) == len(column) else f"and {len(column) - len(order):,} other values"
-    return [column.called(state) for state in order.tolist()], p[order].tolist(), usual[order].tolist(), note
+    return [_name(column, state) for state in order.tolist()], p[order].tolist(), usual[order].tolist(), note
+
+
+def _name(column: Column, state: int) -> str:
+    """What a state is called on the page, where an empty text cannot be seen or chosen."""
+    return column.called(state) or "(empty)"
 
 
 def _histogram(
@@ -135,7 +136,7 @@ def _histogram(
     heights: Sequence[list[float]] = [
         np.histogram(numbers[there], edges, weights=(each[states] / draws)[there])[0].tolist() for each in (p, usual)
     ]
-    labels = [f"{low:.4g} to {high:.4g}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    labels = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
     note = f"mean {np.average(numbers[there], weights=p[states][there]):.4g}" if p[states][there].sum() else ""
     if column.missing is not None:
         note += f"; missing: {100 * p[column.missing]:.1f} %"
