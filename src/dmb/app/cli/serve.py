@@ -9,16 +9,10 @@ from tyro.conf import Positional, arg
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.runs import Run
-from dmb.app.serve.server import credentials, listening, served, server_of
+from dmb.app.serve.server import credentials, import_gradio, listening, served, server_of
+from dmb.app.signals import ending_at_once
 from dmb.pretrained import WEIGHTS
 from dmb.training.engine import Accelerator, device
-
-try:
-    import gradio  # noqa: F401
-except ImportError:
-    _MISSING = True
-else:
-    _MISSING = False
 
 
 def serve(
@@ -41,13 +35,12 @@ def serve(
         accelerator: cpu, cuda, or auto: a GPU if there is one.
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
     """
-    if _MISSING:
-        raise ValueError("dmb serve needs gradio: pip install 'discrete-markov-bridge[web]'")
     login = credentials(auth or os.environ.get("DMB_AUTH"), host)
     folder = run or newest(Path("runs"))
-    from dmb.app.serve.model import Playground
-
     with listening(host, port) as socket:
+        with ending_at_once():
+            import_gradio()
+            from dmb.app.serve.model import Playground
         with notes.status(f"opening {folder}"):
             playground = Playground(Run.open(folder, recipe), device(accelerator))
         with served(playground, host=host, auth=login) as app:

@@ -168,7 +168,9 @@ def _rows(
     codec = playground.codec
     if not titles and isinstance(codec, Columns) and codec.knows(x).all():
         values = zip(*codec.cells(x), strict=True)
-        cells: list[list[Any]] = [["missing" if v is None else v for v in row] for row in islice(values, MOST_SHOWN)]
+        cells: list[list[Any]] = [
+            ["missing" if v is None else "(empty)" if v == "" else v for v in row] for row in islice(values, MOST_SHOWN)
+        ]
     else:
         cells = list(playground.symbols.rows(x[:MOST_SHOWN]))
     if titles:

@@ -196,6 +196,9 @@ class Playground:
         if not written.any():
             raise ValueError("there is nothing to compute a bound of: write or choose something first")
         classes = None if label is None else torch.tensor([label])
+        if self.from_left:
+            yield self._exact(template.clamp(min=0)[None], written, classes)
+            return
         x = template[None]
         if (template < 0).any():
             generator = seeded(seed, "bound", "rest", device=bridge.device)
@@ -203,9 +206,6 @@ class Playground:
                 self.calls += 1
                 x = state.x.cpu()
                 yield Estimate(math.nan, math.nan, int(written.sum()), x[0], 0.0)
-        if self.from_left:
-            yield self._exact(x, written, classes)
-            return
         total, variance, count = 0.0, 0.0, int(written.sum())
         generator = seeded(seed, "bound", device=bridge.device)
         given = (template < 0).expand(ROWS, -1) if (template < 0).any() else None
@@ -235,7 +235,7 @@ class Playground:
     # -- the forward process ------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def noisy(self, example: int, t: float, seed: int = 0, copies: int = 4) -> Int[Tensor, "k d"]:
+    def noisy(self, example: int, t: int | float, seed: int = 0, copies: int = 4) -> Int[Tensor, "k d"]:
         """A validation example, followed by noisy copies of it at time `t`; padding stays."""
         whole("example", example, 1, len(self.examples))
         number("time", t, 0.0, 1.0)

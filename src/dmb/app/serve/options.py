@@ -33,10 +33,10 @@ class Options:
     n: int = 8
     steps: int = 64
     sampler: str = "ancestral"
-    temperature: float = 1.0
+    temperature: int | float = 1.0
     seed: int = 0
     label: int | None = None
-    guidance: float = 1.0
+    guidance: int | float = 1.0
     most: int = MOST_SAMPLES
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ def whole(name: str, value: Any, low: int, high: int) -> int:
     return int(value)
 
 
-def number(name: str, value: Any, low: float, high: float) -> float:
+def number(name: str, value: Any, low: int | float, high: int | float) -> float:
     """A number that a visitor sent."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} must be a number, got {value!r:.40}")

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,14 @@ SESSIONS = 200
 """Visitors whose films are kept; the oldest ones are forgotten."""
 PIXELS = 1 << 24
 """Of a picture that a visitor may upload; one of twice as many is refused before it is unpacked."""
+
+
+def import_gradio() -> Any:
+    """Gradio, which nothing but the page needs."""
+    try:
+        return import_module("gradio")
+    except ImportError as error:
+        raise ValueError("dmb serve needs the extra `web`: pip install 'discrete-markov-bridge[web]'") from error
 
 
 def is_loopback(host: str) -> bool:
@@ -63,6 +72,7 @@ def listening(host: str, port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((address[0], candidate))
+            found.listen(128)
         except (OSError, OverflowError) as error:
             found.close()
             problem = getattr(error, "strerror", None) or str(error)
