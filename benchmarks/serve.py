@@ -1,8 +1,8 @@
-"""How the page of `dmb serve` holds 50 visitors who call at once: is any call lost, how long they wait, does memory grow.
+"""How the page of `dmb serve` holds 50 visitors who call at once: are calls lost, how long do they wait, memory.
 
-A server of its own on this machine, with a model of digits that has not been trained; every visitor asks for 16 samples of
-16 steps, five times. Prints median and worst wait beside the time of a call alone, and the memory of the server. Takes
-about a minute on two idle cores; never more than ten.
+A server of its own on this machine, with a model of digits that has not been trained; every visitor asks for 16 samples
+of 16 steps, five times. Prints median and worst wait beside the time of a call alone, and the memory of the server.
+Takes about a minute on two idle cores; never more than ten.
 """
 
 import json
@@ -63,7 +63,7 @@ def measure(server: subprocess.Popen[str]) -> None:
 def call(client: httpx.Client, seed: int) -> float:
     """Seconds until 16 samples were there; nan if they never were."""
     began = time.perf_counter()
-    joined = client.post("/gradio_api/call/draw", json={"data": [16, 16, 1.0, "ancestral", seed, None, None]})
+    joined = client.post("/gradio_api/call/draw", json={"data": [16, 16, 1.0, "ancestral", seed, None]})
     if joined.status_code != 200:
         return float("nan")
     answer = client.get(f"/gradio_api/call/draw/{joined.json()['event_id']}").text

@@ -1,7 +1,6 @@
 """What the buttons of the page do: values of components in, values of components out."""
 
 import functools
-import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,30 +31,34 @@ Scene = tuple[Film, Certainty | None, int]
 
 
 def told(action: Callable[..., Any]) -> Callable[..., Any]:
-    """An action whose ValueErrors are told to the visitor in one line, escaped: gradio shows messages as HTML."""
-
-    def error(problem: ValueError) -> gr.Error:
-        return gr.Error(str(escape(" ".join(str(problem).split())))[:600], print_exception=False, duration=8)
-
-    if inspect.isgeneratorfunction(action):
-
-        @functools.wraps(action)
-        def steps(*values: Any) -> Iterator[Any]:
-            try:
-                yield from action(*values)
-            except ValueError as problem:
-                raise error(problem) from None
-
-        return steps
+    """An action whose ValueErrors are told to the visitor in one line."""
 
     @functools.wraps(action)
     def once(*values: Any) -> Any:
         try:
             return action(*values)
         except ValueError as problem:
-            raise error(problem) from None
+            raise _error(problem) from None
 
     return once
+
+
+def told_steps(action: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """The same for an action that takes its time, and says now and then what it has."""
+
+    @functools.wraps(action)
+    def steps(*values: Any) -> Iterator[Any]:
+        try:
+            yield from action(*values)
+        except ValueError as problem:
+            raise _error(problem) from None
+
+    return steps
+
+
+def _error(problem: ValueError) -> gr.Error:
+    """Escaped, because gradio shows messages as HTML."""
+    return gr.Error(str(escape(" ".join(str(problem).split())[:600])), print_exception=False, duration=8)
 
 
 class Actions:

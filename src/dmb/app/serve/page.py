@@ -7,7 +7,7 @@ import gradio as gr
 
 from dmb.app.reports.results import title
 from dmb.app.serve import marked
-from dmb.app.serve.actions import ANY, Actions, told
+from dmb.app.serve.actions import ANY, Actions, told, told_steps
 from dmb.app.serve.images import ImageKind
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
@@ -77,16 +77,16 @@ def _samples(kind: Kind, folder: Path) -> None:
     do = Actions(kind, list(settings), folder)
     inputs, outputs = [*settings.values(), *given], [status, samples, scene, number, sample, picture, file]
     events: list[Any] = [
-        draw.click(told(do.anew if isinstance(kind, ImageKind) else do.draw), inputs, outputs, api_name="draw",
+        draw.click(told_steps(do.anew if isinstance(kind, ImageKind) else do.draw), inputs, outputs, api_name="draw",
                    **ONE_AT_A_TIME, show_progress="hidden"),
-        bound.click(told(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME, show_progress="hidden"),
+        bound.click(told_steps(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME, show_progress="hidden"),
         sample.input(told(do.develop), [scene, sample], [scene], api_visibility="private", **ONE_AT_A_TIME,
                      show_progress="hidden"),
     ]  # fmt: skip
     events[-1].then(told(do.frame), [scene, number, colour], [picture], **AT_ONCE)
     if isinstance(kind, ImageKind):
         events.append(
-            fill.click(told(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME, show_progress="hidden")
+            fill.click(told_steps(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME, show_progress="hidden")
         )
         kind.take.click(told(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
     if isinstance(kind, TableKind):
