@@ -113,7 +113,11 @@ def frame(
     if isinstance(playground.view, Rows):
         return note + _columns_frame(playground.view, rows)
     piece = Markup("<span class='{}' style='--c:{:.2f}' title='{}'>{}</span>")
-    pieces = [piece.format(look, value, title, cell) for cell, look, value, title in rows if cell]
+    pieces = [
+        piece.format(f"{look} mask" if cell == NAME else look, value, title, cell)
+        for cell, look, value, title in rows
+        if cell
+    ]
     return note + Markup("<div class='film'>{}</div>").format(Markup(playground.view.gap).join(pieces))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from dmb import checks
 from dmb.samplers import SAMPLERS
 
-MOST_STEPS, MOST_SAMPLES, MOST_ROWS = 1000, 64, 10_000
+MOST_STEPS, MOST_SAMPLES, MOST_ROWS = 512, 64, 10_000
 """Network calls per sample; samples at a time; rows of a table at a time."""
 LONGEST = 600.0
 """Seconds that a call may take, as estimated before it begins."""

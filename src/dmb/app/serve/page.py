@@ -11,6 +11,7 @@ from dmb.app.serve.actions import ANY, Actions, told, told_steps
 from dmb.app.serve.images import ImageKind
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
+from dmb.app.serve.options import MOST_SAMPLES, MOST_STEPS
 from dmb.app.serve.table import TableKind
 from dmb.app.serve.text import TextKind
 from dmb.data.codecs import Images, Rows
@@ -104,12 +105,12 @@ def _settings(kind: Kind) -> dict[str, Any]:
     playground = kind.playground
     found: dict[str, Any] = {}
     with gr.Row():
-        if kind.most > 64:
+        if kind.most > MOST_SAMPLES:
             found["n"] = gr.Number(kind.usual, label=f"Rows, up to {kind.most:,}", precision=0, minimum=1,
                                    maximum=kind.most, min_width=110)  # fmt: skip
         else:
             found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
-        found["steps"] = gr.Slider(1, 256, value=64, step=1, label="Steps", min_width=150, elem_id="steps")
+        found["steps"] = gr.Slider(1, MOST_STEPS, value=64, step=1, label="Steps", min_width=150, elem_id="steps")
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
         samplers = playground.samplers
