@@ -1,6 +1,10 @@
 """Visitors who are many, or mean no good: over HTTP, on this machine."""
 
 import json
+import os
+import re
+import signal
+import tempfile
 import threading
 import time
 
@@ -8,6 +12,7 @@ import httpx
 import pytest
 
 from app.serve.conftest import address_of
+from commands import dmb_
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
@@ -187,3 +192,27 @@ def test_a_password_is_asked_for(playgrounds):
         assert client.post("/login", data={"username": "me", "password": "wrong"}).status_code == 400
         assert client.post("/login", data={"username": "me", "password": "secret"}).status_code == 200
         assert call(client, "draw", *DRAW, "a")[0] == "complete"
+
+
+def test_ctrl_c_ends_the_server_and_leaves_nothing_behind(text_run, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = []
+
+    def visitor():
+        for _ in range(600):
+            found = re.search(r"http://\S+", "".join(map(str, seen)))
+            if found is None:
+                seen.append(capfd.readouterr().out)
+            else:
+                seen.append(httpx.get(f"{found[0]}/config", timeout=60).status_code)
+                break
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=visitor)
+    thread.start()
+    assert dmb_("serve", text_run.path, "--port", 0) == 130
+    thread.join()
+    assert seen[-1] == 200
+    assert capfd.readouterr().err.splitlines()[-1] == "dmb: interrupted"
+    assert list(tmp_path.glob("dmb-serve-*")) == []

@@ -1,11 +1,13 @@
 """A server of the page: a socket, uvicorn, and gradio with everything off that the page does not need."""
 
+import asyncio
 import ipaddress
 import os
 import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -95,9 +97,15 @@ def served(playground: Any, *, host: str, auth: tuple[str, str] | None) -> Itera
         os.environ.update(GRADIO_ANALYTICS_ENABLED="False", GRADIO_TEMP_DIR=folder)
         for name in ("GRADIO_ALLOWED_PATHS", "GRADIO_SHARE", "GRADIO_MCP_SERVER", "GRADIO_ROOT_PATH"):
             os.environ.pop(name, None)
+
+        async def made() -> Any:
+            return _application(playground, Path(folder), LOOPBACK if is_loopback(host) else None, auth)
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of gradio and of what it imports
-            yield _application(playground, Path(folder), LOOPBACK if is_loopback(host) else None, auth)
+            with ThreadPoolExecutor(1) as thread:  # in a loop of its own, or gradio makes some that nobody closes
+                app = thread.submit(asyncio.run, made()).result()
+            yield app
 
 
 def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tuple[str, str] | None) -> Any:
