@@ -202,6 +202,17 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         log_p = torch.cat([self._posterior(part)[:, position] for part in tokens.split(_AT_ONCE)])
         return log_p[:, self._present()[position]].softmax(-1).numpy()
 
+    def conditionals(self, template: Int[Tensor, " d"]) -> list[Float[np.ndarray, " states"]]:
+        """`p(column | what is given)` for every column, over all its states, with one call of the network.
+
+        Args:
+            template: the state of every column, and -1 for those that are not given; a column that is given has all its
+                probability on its state.
+        """
+        p = self._posterior(template[None])[0].exp().numpy()
+        known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
+        return [each / each.sum() for each in known]
+
     def classes(self, column: str) -> list[Value]:
         """The values of a column that `predict_proba` speaks of; for a number, the means of its bins."""
         position = self._position(column)

@@ -177,6 +177,7 @@ class Campaign:
             ],
             "report": ["report", "RUN", "--seed", "x"],
             "card": ["card", "RUN", "--license", "mit", "--out", "card.md"],
+            "serve": ["serve", "RUN", "--port", "7", "--host", "localhost", "--auth", "me:secret"],
             "compare": [*ON_RUN["compare"], "--list"],
             "tokenize": ["tokenize", "photos", "--out", "new", *CODES],
             "fid": ["fid", "RUN", "--images", "2", "--weights", "tokens.npy"],
@@ -267,6 +268,10 @@ class Campaign:
         (self.base / "comparison" / "results.json").write_text(json.dumps({"comparison": about}))
 
 
+def _refuse():
+    raise ValueError("a page would never end")
+
+
 def _preload():
     """Import what commands import, once."""
     for name in COMMANDS:
@@ -281,9 +286,11 @@ def _preload():
         importlib.import_module(name)
     import subprocess
 
+    import dmb.app.cli.serve as serve
     import dmb.app.comparison.running as running
 
     running.Popen = lambda command, **options: subprocess.Popen(["false"], **options)  # no training by comparisons
+    serve.listening = lambda host, port: _refuse()
     torch.set_num_threads(1)
     inspect.getsource = functools.cache(inspect.getsource)  # which the parser of command lines calls again and again
     with contextlib.redirect_stdout(io.StringIO()):

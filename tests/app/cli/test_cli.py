@@ -405,7 +405,7 @@ def test_cifar10_is_prepared_from_a_folder(tmp_path, capsys, monkeypatch):
 def test_every_command_has_a_help_page_that_names_its_options(capsys):
     options = {"quickstart": "--out", "prepare": "--from", "train": "--minutes", "resume": "--cycles",
                "evaluate": "--split", "sample": "--template", "impute": "--draw", "report": "--seed", "card": "--license", "compare": "--workers",
-               "tokenize": "--grid", "fid": "--images"}  # fmt: skip
+               "tokenize": "--grid", "fid": "--images", "serve": "--host"}  # fmt: skip
     assert options.keys() == COMMANDS.keys()
     for command, option in options.items():
         assert dmb_(command, "--help") == 0

@@ -19,6 +19,7 @@ COMMANDS = {
     "impute": "fill in the missing values of a table",
     "report": "write one self-contained page about a run",
     "card": "write a model card about a run, for the Hugging Face Hub",
+    "serve": "open a page in the browser to play with a run's model",
     "compare": "train several kinds of noise with several seeds, and print one table",
     "tokenize": "turn images into codes with a VQ-VAE; then train on the codes",
     "fid": "compare a model's images with real ones: Fréchet Inception Distance",

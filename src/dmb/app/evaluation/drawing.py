@@ -1,12 +1,15 @@
 """Any number of samples, a part at a time."""
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
 from dmb.bridge import Bridge
+from dmb.samplers import State
 from dmb.seeding import seeded
 
 AT_ONCE = 64  # a change of it changes what a seed gives
@@ -39,11 +42,20 @@ def draw(
     >>> [len(part) for part in draw(bridge, 100, steps=4)]
     [64, 36]
     """
+    for first, batch in groupby(states(bridge, count, labels=labels, seed=seed, **options), key=itemgetter(0)):
+        *_, (_, last) = batch
+        if advance is not None:
+            advance(first + len(last.x), count)
+        yield last.x.cpu()
+
+
+def states(
+    bridge: Bridge, count: int, *, labels: Int[Tensor, " count"] | None = None, seed: int = 0, **options: Any
+) -> Iterator[tuple[int, State]]:
+    """The states of `draw`, one by one: the number of the first sample of a batch, and a state of this batch."""
     generator = seeded(seed, "samples", device=bridge.device)
     for first in range(0, count, AT_ONCE):
         size = min(AT_ONCE, count - first)
         label = None if labels is None else labels[first : first + size].to(bridge.device)
-        part = bridge.sample(size, label=label, generator=generator, **options).cpu()
-        if advance is not None:
-            advance(first + size, count)
-        yield part
+        for state in bridge.trajectory(size, label=label, generator=generator, **options):
+            yield first, state

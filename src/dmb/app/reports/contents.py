@@ -69,12 +69,16 @@ class Contents:
 
     @cached_property
     def process(self) -> ForwardProcess:
-        """The forward process, in the time of the samples: by whole paths its own schedule means nothing."""
-        process = self.bridge.process
-        if self.bridge.ordered is not None:
-            process = copy.deepcopy(process)
-            process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)  # in truth nothing survives
-        return process
+        return in_time_of_samples(self.bridge)
+
+
+def in_time_of_samples(bridge: Bridge) -> ForwardProcess:
+    """The forward process, in the time of the samples: by whole paths its own schedule means nothing."""
+    process = bridge.process
+    if bridge.ordered is not None:
+        process = copy.deepcopy(process)
+        process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)  # in truth nothing survives
+    return process
 
 
 def gather(run: Run, seed: int) -> Contents:

@@ -1,0 +1,90 @@
+"""What stands between the network and the page: which routes exist, how much may be sent, what a browser may load."""
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+LARGEST_BODY = 8 << 20
+"""Bytes of a request: a picture to upload, or a long template."""
+
+ROUTES = re.compile(
+    r"/|/(config|theme\.css|login|favicon\.ico|robots\.txt)/?|/(assets|static|svelte)/[\w./@-]+"
+    r"|/gradio_api/(info|config|theme\.css|app_id|user|token|login_check|startup-events|reset|cancel|upload"
+    r"|upload_progress|component_server|queue/(join|data|status)|heartbeat/\w+|call/\w+(/\w+)?|file=.+)/?"
+)
+"""All of gradio that the page needs. The rest, such as its proxy and its editors of code, is not there."""
+
+HEADERS = {
+    # scripts of the page are part of it, and templates of gradio are compiled in the browser; nothing comes from
+    # elsewhere, and nothing is sent there
+    "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
+    "frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class Guard:
+    """An ASGI application around another one.
+
+    Args:
+        app: the one inside.
+        hosts: names by which a browser may call it; None: any. Without this, a page of somebody else could let its own
+            name point here, and read what is here.
+    """
+
+    def __init__(self, app: App, hosts: set[str] | None):
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # gradio needs no web sockets
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
+        length = headers.get(b"content-length", b"0")
+        if self.hosts is not None and host not in self.hosts:
+            await _refuse(send, 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}")
+        elif not ROUTES.fullmatch(scope["path"]) or ".." in scope["path"]:
+            await _refuse(send, 404, "there is nothing here")
+        elif not length.isdigit() or int(length) > LARGEST_BODY:
+            await _refuse(send, 413, f"a request must have at most {LARGEST_BODY >> 20} MB")
+        else:
+            await self.app(scope, _counted(receive), _with_headers(send))
+
+
+def _counted(receive: Receive) -> Receive:
+    """A body without a length is cut off, too, where it becomes too large."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if seen > LARGEST_BODY else message
+
+    return counted
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message["headers"] = [*message.get("headers", []), *ours]
+        await send(message)
+
+    return sent
+
+
+async def _refuse(send: Send, code: int, why: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{why}\n".encode()})

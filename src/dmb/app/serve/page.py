@@ -1,0 +1,147 @@
+"""The page: components, and which action each of them calls."""
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from dmb.app.reports.results import title
+from dmb.app.serve import marked
+from dmb.app.serve.actions import ANY, Actions, told, told_steps
+from dmb.app.serve.images import ImageKind
+from dmb.app.serve.kinds import Kind
+from dmb.app.serve.model import Playground
+from dmb.app.serve.options import MOST_SAMPLES, MOST_STEPS
+from dmb.app.serve.table import TableKind
+from dmb.app.serve.text import TextKind
+from dmb.data.codecs import Images, Rows
+
+WAITING = 100
+"""Calls that may wait; one more is refused."""
+ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
+AT_ONCE: dict[str, Any] = {"concurrency_limit": 8, "show_progress": "hidden", "api_visibility": "private"}
+"""For calls that need no network."""
+
+
+def kind_of(playground: Playground) -> Kind:
+    """The kind of data that the model is of."""
+    kinds: dict[type, type[Kind]] = {Images: ImageKind, Rows: TableKind}
+    return kinds.get(type(playground.view), TextKind)(playground)
+
+
+def page(playground: Playground, folder: Path) -> gr.Blocks:
+    """The page about a model.
+
+    Args:
+        playground: the model.
+        folder: where files to download are written.
+    """
+    kind = kind_of(playground)
+    name = f"dmb · {title(playground.run)}"
+    with gr.Blocks(title=name, analytics_enabled=False, fill_width=True, delete_cache=(600, 1800)) as blocks:
+        gr.HTML(marked.facts([("Model", title(playground.run)), *playground.about()]), elem_id="about")
+        with gr.Tabs():
+            with gr.Tab("Samples"):
+                _samples(kind, folder)
+            with gr.Tab("What noise destroys"):
+                _noise(kind, folder)
+    blocks.queue(max_size=WAITING, default_concurrency_limit=1)
+    return blocks
+
+
+def _samples(kind: Kind, folder: Path) -> None:
+    with gr.Row():
+        with gr.Column(scale=2, min_width=340):
+            given = kind.inputs()
+            settings = _settings(kind)
+            with gr.Row():
+                draw = gr.Button(kind.verb, variant="primary", size="md", min_width=90, elem_id="draw")
+                fill = gr.Button(
+                    "Fill in", size="md", min_width=90, visible=isinstance(kind, ImageKind), elem_id="fill"
+                )
+                bound = gr.Button("Bound in bits", size="md", min_width=90, elem_id="bound")
+                cancel = gr.Button("Cancel", variant="stop", size="md", min_width=80, elem_id="cancel")
+        with gr.Column(scale=3, min_width=360):
+            status = gr.HTML(elem_id="status")
+            samples = gr.HTML(elem_id="samples")
+            file = gr.DownloadButton("Download", size="sm", interactive=False, elem_id="download")
+            with gr.Accordion("The reverse process as a film", open=not isinstance(kind, TableKind)):
+                with gr.Row():
+                    number = gr.Slider(1, 2, value=1, step=1, label="Frame", interactive=True, elem_id="frame", scale=3)
+                    sample = gr.Dropdown([1], value=1, label="Sample", min_width=80, scale=1)
+                colour = gr.Radio(
+                    [("how certain the model is", "certainty"), ("when it was decided", "order")], value="certainty",
+                    label="Coloured by", visible=not isinstance(kind, ImageKind), elem_id="colour",
+                )  # fmt: skip
+                picture = gr.HTML("<p class='note'>Draw something first; then its film is here.</p>", elem_id="film")
+    scene = gr.State(None, time_to_live=3600)
+    do = Actions(kind, list(settings), folder)
+    inputs, outputs = [*settings.values(), *given], [status, samples, scene, number, sample, picture, file]
+    events: list[Any] = [
+        draw.click(told_steps(do.anew if isinstance(kind, ImageKind) else do.draw), inputs, outputs, api_name="draw",
+                   **ONE_AT_A_TIME, show_progress="hidden"),
+        bound.click(told_steps(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME, show_progress="hidden"),
+        sample.input(told(do.develop), [scene, sample], [scene], api_visibility="private", **ONE_AT_A_TIME,
+                     show_progress="hidden"),
+    ]  # fmt: skip
+    events[-1].then(told(do.frame), [scene, number, colour], [picture], **AT_ONCE)
+    if isinstance(kind, ImageKind):
+        events.append(
+            fill.click(told_steps(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME, show_progress="hidden")
+        )
+        kind.take.click(told(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
+    if isinstance(kind, TableKind):
+        _distributions(kind, given)
+    cancel.click(do.cancelled, None, [status], cancels=events, **AT_ONCE)
+    for component in (number, colour):
+        component.input(told(do.frame), [scene, number, colour], [picture], trigger_mode="always_last", **AT_ONCE)
+    for component in settings.values():
+        component.change(do.estimate, [*settings.values()], [status], trigger_mode="always_last", **AT_ONCE)
+    status.value = do.estimate(*(component.value for component in settings.values()))
+
+
+def _settings(kind: Kind) -> dict[str, Any]:
+    """Components of the settings of a draw, by name."""
+    playground = kind.playground
+    found: dict[str, Any] = {}
+    with gr.Row():
+        if kind.most > MOST_SAMPLES:
+            found["n"] = gr.Number(kind.usual, label=f"Rows, up to {kind.most:,}", precision=0, minimum=1,
+                                   maximum=kind.most, min_width=110)  # fmt: skip
+        else:
+            found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
+        found["steps"] = gr.Slider(1, MOST_STEPS, value=64, step=1, label="Steps", min_width=150, elem_id="steps")
+    with gr.Row():
+        found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
+        samplers = playground.samplers
+        found["sampler"] = gr.Dropdown(samplers, value=samplers[0], label="Sampler", min_width=120)
+        found["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=80)
+    if playground.bridge.num_classes:
+        with gr.Row():
+            classes: list[Any] = [("any", ANY), *((str(k), k) for k in range(playground.bridge.num_classes))]
+            found["label"] = gr.Dropdown(classes, value=ANY, label="Class", min_width=100, elem_id="class")
+            found["guidance"] = gr.Slider(0, 5, value=1.0, step=0.25, label="Guidance", min_width=150)
+    return found
+
+
+def _distributions(kind: TableKind, given: list[Any]) -> None:
+    """Distributions of the columns that are not given, anew whenever a value is chosen."""
+    gr.Markdown("### Distributions of the other columns")
+    shown = gr.HTML(kind.distributions(*(box.value for box in given)), elem_id="distributions")
+    for box in given:
+        box.change(told(kind.distributions), given, [shown], api_visibility="private", **ONE_AT_A_TIME,
+                   trigger_mode="always_last", show_progress="hidden")  # fmt: skip
+
+
+def _noise(kind: Kind, folder: Path) -> None:
+    last = len(kind.playground.examples)
+    gr.Markdown("A validation example, and noisy copies of it at a time of your choice: 0 is data, 1 is noise.")
+    with gr.Row():
+        t = gr.Slider(0, 1, value=0.3, step=0.01, label="Time t", scale=3, elem_id="time")
+        number = gr.Number(1, label=f"Example, 1 to {last:,}", precision=0, minimum=1, maximum=last, min_width=120)
+        seed = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=100)
+    do = Actions(kind, [], folder)
+    shown = gr.HTML(do.noise(1, 0.3, 0), elem_id="noise")
+    for component in (t, number, seed):
+        component.change(told(do.noise), [number, t, seed], [shown], trigger_mode="always_last", api_name="noise",
+                         show_progress="hidden", concurrency_limit=4)  # fmt: skip

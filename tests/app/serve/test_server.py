@@ -1,0 +1,145 @@
+"""Which doors the server has, and to whom they are open."""
+
+import asyncio
+import os
+import socket
+import sys
+
+import pytest
+
+from commands import dmb_
+from dmb.app.cli import serve as command
+from dmb.app.serve import guard
+from dmb.app.serve.server import credentials, is_loopback, listening
+
+OK = [{"type": "http.response.start", "status": 200, "headers": []}, {"type": "http.response.body", "body": b"fine"}]
+
+
+def asked(path="/", headers=(), body=(b"",), hosts=("localhost",)):
+    """Status, headers and body of an answer; and what the application inside was sent."""
+    inside, sent = [], []
+
+    async def app(scope, receive, send):
+        while (message := await receive())["type"] == "http.request":
+            inside.append(message["body"])
+            if not message["more_body"]:
+                break
+        else:
+            inside.append(None)
+        for message in OK:
+            await send(dict(message))
+
+    parts = [{"type": "http.request", "body": part, "more_body": k + 1 < len(body)} for k, part in enumerate(body)]
+
+    async def receive():
+        return parts.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "path": path, "headers": [(b"host", b"localhost:7860"), *headers]}
+    asyncio.run(guard.Guard(app, set(hosts) if hosts else None)(scope, receive, send))
+    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"], inside
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/config", "/theme.css", "/assets/Index-CsUO.js", "/gradio_api/queue/join", "/gradio_api/queue/data",
+     "/gradio_api/heartbeat/abc123", "/gradio_api/call/draw", "/gradio_api/call/draw/0af3", "/gradio_api/upload",
+     "/gradio_api/file=/tmp/x/samples.csv"],
+)  # fmt: skip
+def test_the_page_reaches_what_it_needs(path):
+    status, headers, body, _ = asked(path)
+    assert (status, body) == (200, b"fine")
+    assert headers[b"content-security-policy"].startswith(b"default-src 'self'")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/gradio_api/proxy=http://example.org/", "/gradio_api/vibe-edit/", "/gradio_api/process_recording", "/docs",
+     "/openapi.json", "/monitoring", "/gradio_api/deep_link", "/gradio_api/runs", "/gradio_api/run-history/connect",
+     "/assets/../../secret", "/gradio_api/file=../secret", "/static/%2e%2e/../x", "/gradio_api/dev/reload", "//"],
+)  # fmt: skip
+def test_nothing_else_of_gradio_is_there(path):
+    status, _, _, inside = asked(path)
+    assert (status, inside) == (404, [])
+
+
+def test_a_page_of_somebody_else_cannot_call_by_a_name_of_its_own():
+    assert asked(headers=[(b"host", b"evil.example:7860")])[0] == 403
+    assert asked(headers=[(b"host", b"evil.example")], hosts=None)[0] == 200  # where others are let in, by a password
+    assert asked(headers=[(b"host", b"[::1]:80")], hosts=["[::1]"])[0] == 200
+
+
+def test_large_requests_are_refused_with_a_length_and_cut_off_without():
+    status, _, body, inside = asked(headers=[(b"content-length", b"10000000")])
+    assert (status, body, inside) == (413, b"a request must have at most 8 MB\n", [])
+    assert asked(headers=[(b"content-length", b"-1")])[0] == 413
+    part = bytes(5 << 20)
+    assert asked(body=[part, part])[3] == [part, None]
+    assert asked(body=[part, b"x"])[3] == [part, b"x"]
+
+
+def test_only_a_password_lets_others_in(monkeypatch, capsys, tmp_path):
+    monkeypatch.delenv("DMB_AUTH", raising=False)
+    assert credentials("me:a:b", "0.0.0.0") == ("me", "a:b")
+    assert credentials(None, "127.0.0.1") is None
+    for host in ("0.0.0.0", "192.168.1.4", "example.org", "::", ""):
+        assert not is_loopback(host)
+    assert dmb_("serve", tmp_path, "--host", "0.0.0.0") == 2
+    assert "--host 0.0.0.0 lets others in: give --auth USER:PASSWORD, or set DMB_AUTH" in capsys.readouterr().err
+    for wrong in ("me", "me:", ":secret"):
+        assert dmb_("serve", tmp_path, "--auth", wrong) == 2
+        error = capsys.readouterr().err
+        assert "--auth must read USER:PASSWORD" in error
+        assert "secret" not in error
+
+
+def test_a_port_that_is_taken_is_an_error_only_if_it_was_asked_for(monkeypatch, capsys, tmp_path):
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert dmb_("serve", tmp_path, "--port", port) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"dmb: port {port} of 127.0.0.1 can")
+        assert error.count("\n") == 1
+        monkeypatch.setattr("dmb.app.serve.server.FIRST_PORT", port)
+        with listening("127.0.0.1", None) as other:
+            assert port < other.getsockname()[1] < port + 100
+    with pytest.raises(ValueError, match="--port must lie between 0 and 65535"):
+        listening("127.0.0.1", 65536)
+    with pytest.raises(ValueError, match="is no address of this machine"):
+        listening("no.such.name.invalid", None)
+
+
+def test_the_newest_run_that_has_a_model_is_opened(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert dmb_("serve") == 2
+    assert "there is no finished run in runs" in capsys.readouterr().err
+    for age, (name, files) in enumerate({
+        "new-but-unfinished": ["run.json"], "new": ["run.json", "model.safetensors"], "no-run": ["model.safetensors"],
+        "old": ["run.json", "model.safetensors"],
+    }.items()):  # fmt: skip
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        for file in files:
+            (folder / file).touch()
+            os.utime(folder / file, (1e9 - age, 1e9 - age))
+    assert command.newest(tmp_path / "runs").name == "new"
+
+
+def test_without_gradio_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert dmb_("serve", tmp_path, "--port", 0) == 2
+    assert capsys.readouterr().err == (
+        "dmb: dmb serve needs the extra `web`: pip install 'discrete-markov-bridge[web]'\n"
+    )
+
+
+def test_sockets_are_closed_after_an_error(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for _ in range(2):
+        assert dmb_("serve", tmp_path, "--port", port) == 2
+    listening("127.0.0.1", port).close()

@@ -1,0 +1,218 @@
+"""Visitors who are many, or mean no good: over HTTP, on this machine."""
+
+import json
+import os
+import re
+import signal
+import tempfile
+import threading
+import time
+
+import httpx
+import pytest
+
+from app.serve.conftest import address_of
+from commands import dmb_
+
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+
+EVIL = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "${alert(1)}",
+    "{{7*7}}",
+    "'; rm -rf /",
+    "$(touch x)",
+]
+DRAW = [3, 4, 1.0, "ancestral", 0]  # samples, steps, temperature, sampler, seed
+
+
+@pytest.fixture(scope="module")
+def text_page(playgrounds):
+    with address_of(playgrounds["text"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def table_page(playgrounds):
+    with address_of(playgrounds["table"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+def call(client, name, *values):
+    """What a call of the page's API ends with: `complete` or `error`, and the outputs or the message."""
+    joined = client.post(f"/gradio_api/call/{name}", json={"data": list(values)})
+    if joined.status_code != 200:
+        return "refused", joined.text
+    with client.stream("GET", f"/gradio_api/call/{name}/{joined.json()['event_id']}") as answer:
+        event = ""
+        for line in answer.iter_lines():
+            kind, _, rest = line.partition(": ")
+            if kind == "event":
+                event = rest
+            elif kind == "data" and event in ("complete", "error"):
+                return event, json.loads(rest)
+    return "lost", None
+
+
+def message(client, *call_):
+    """The message of a call that must fail."""
+    event, found = call(client, *call_)
+    assert event in ("error", "refused"), (call_, found)
+    return (found["error"] or "") if isinstance(found, dict) else str(found)
+
+
+def alive(client):
+    event, [_, samples, *_] = call(client, "draw", *DRAW, "a_b")
+    return event == "complete" and samples.count("filled") == 6 and client.get("/").status_code == 200
+
+
+def test_a_call_draws_samples_and_another_bounds_what_was_typed(text_page):
+    assert alive(text_page)
+    event, [status] = call(text_page, "bound", *DRAW, "ab<>ab")
+    assert event == "complete"
+    assert "bits</b> at most for 6 tokens" in status
+    assert "given the other 6 as the model filled them in" in status
+
+
+def test_scripts_in_every_text_are_refused_or_come_back_as_text(text_page, table_page):
+    for evil in EVIL:
+        assert "<" not in message(text_page, "draw", *DRAW, evil)
+        message(text_page, "draw", 3, 4, 1.0, evil, 0, "a_b")
+        for place in range(3):
+            values = ["", "", ""]
+            values[place] = evil
+            event, found = call(table_page, "draw", *DRAW, *values)
+            told = found["error"] if event == "error" else found[1]
+            assert "<script" not in told
+            assert "<img" not in told
+    assert alive(text_page)
+    assert call(table_page, "draw", *DRAW, "", "", "")[0] == "complete"
+
+
+def test_ten_megabytes_are_refused_and_so_is_what_is_too_long(text_page):
+    assert text_page.post("/gradio_api/call/draw", json={"data": [*DRAW, "a" * 10**7]}).status_code == 413
+    assert "at most 112 characters, got 5,000,000" in message(text_page, "draw", *DRAW, "a" * 5_000_000)
+    assert "at most 12 positions" in message(text_page, "draw", *DRAW, "a" * 13)
+    assert text_page.post("/gradio_api/upload", files={"files": b"x" * (5 << 20)}).status_code == 413
+    assert alive(text_page)
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_wrong_types_are_refused(text_page, place):
+    for wrong in ([], {}, "x" * 50, -1, 1e300, True, {"path": "/etc/passwd"}, {"__type__": "update"}):
+        if (place, wrong) in [(2, True), (5, "x" * 50)] or (place == 4 and wrong in (True, 1e300)):
+            continue
+        values = [*DRAW, "a_b"]
+        values[place] = wrong
+        found = message(text_page, "draw", *values)
+        assert "Traceback" not in found
+        assert "root:" not in found
+    assert alive(text_page)
+
+
+def test_bodies_that_are_no_calls_are_refused(text_page):
+    for body in (b"", b"{", b"[]", b"null", b'{"data": 7}', b'{"data": [[[[[[[[[[]]]]]]]]]]}', b"\xff\xfe"):
+        headers = {"content-type": "application/json"}
+        answer = text_page.post("/gradio_api/call/draw", content=body, headers=headers)
+        assert answer.status_code in (200, 400, 422, 500)
+        if answer.status_code == 200:
+            event_id = answer.json()["event_id"]
+            assert "event: error" in text_page.get(f"/gradio_api/call/draw/{event_id}").text
+    join = {"data": [], "fn_index": 10**6, "session_hash": "x"}
+    assert text_page.post("/gradio_api/queue/join", json=join).status_code >= 400
+    assert alive(text_page)
+
+
+def test_no_file_of_the_machine_can_be_read(text_page, text_run, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("for your eyes only")
+    inside = text_run.path / "run.json"
+    for path in (secret, inside, f"/tmp/../{secret}", f"..{secret}", "/etc/passwd", "/proc/self/environ"):
+        for route in (f"/gradio_api/file={path}", f"/file={path}", f"/gradio_api/file/{path}", f"/assets/../../{path}",
+                      f"/static/..%2f..%2f{path}", f"/gradio_api/file=%2e%2e%2f{path}"):  # fmt: skip
+            answer = text_page.get(route)
+            assert answer.status_code in (403, 404), route
+            assert "eyes only" not in answer.text
+    assert alive(text_page)
+
+
+def test_strangers_find_no_other_doors(text_page):
+    assert text_page.get("/", headers={"host": "evil.example"}).status_code == 403
+    for route in ("/docs", "/openapi.json", "/monitoring", "/gradio_api/proxy=http://example.org/", "/gradio_api/runs"):
+        assert text_page.get(route).status_code == 404
+    assert text_page.post("/gradio_api/process_recording", files={"files": b"x"}).status_code == 404
+    page = text_page.get("/")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "fonts.googleapis" not in page.text
+
+
+def test_many_at_once_wait_for_their_turn_and_none_is_lost(text_page, playgrounds):
+    results, seed = [None] * 12, range(12)
+    threads = [
+        threading.Thread(
+            target=lambda k: results.__setitem__(k, call(text_page, "draw", 3, 4, 1.0, "ancestral", k, "a_b")),
+            args=(k,),
+        )
+        for k in seed
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [event for event, _ in results] == ["complete"] * 12
+    for k in (0, 11):  # each has its own samples
+        again = call(text_page, "draw", 3, 4, 1.0, "ancestral", k, "a_b")
+        assert again[1][1] == results[k][1][1]
+
+
+def test_a_cancelled_call_stops_after_its_step(text_page, playgrounds, monkeypatch):
+    playground = playgrounds["text"]
+    forward = playground.bridge.network.forward
+    monkeypatch.setattr(playground.bridge.network, "forward", lambda *x, **y: (time.sleep(0.05), forward(*x, **y))[1])
+    before = playground.calls
+    joined = text_page.post("/gradio_api/call/draw", json={"data": [1, 400, 1.0, "ancestral", 0, ""]}).json()
+    for _ in range(3000):
+        if playground.calls >= before + 3:
+            break
+        time.sleep(0.01)
+    body = {"session_hash": joined["event_id"], "fn_index": 0, "event_id": joined["event_id"]}
+    assert text_page.post("/gradio_api/cancel", json=body).status_code == 200
+    time.sleep(0.5)
+    after = playground.calls
+    time.sleep(0.5)
+    assert before + 3 <= playground.calls == after < before + 400
+    assert alive(text_page)
+
+
+def test_a_password_is_asked_for(playgrounds):
+    with address_of(playgrounds["text"], auth=("me", "secret")) as address, httpx.Client(base_url=address) as client:
+        assert client.post("/gradio_api/call/draw", json={"data": [*DRAW, "a"]}).status_code == 401
+        assert client.get("/config").status_code == 401
+        assert client.post("/login", data={"username": "me", "password": "wrong"}).status_code == 400
+        assert client.post("/login", data={"username": "me", "password": "secret"}).status_code == 200
+        assert call(client, "draw", *DRAW, "a")[0] == "complete"
+
+
+def test_ctrl_c_ends_the_server_and_leaves_nothing_behind(text_run, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = []
+
+    def visitor():
+        for _ in range(600):
+            found = re.search(r"http://\S+", "".join(map(str, seen)))
+            if found is None:
+                seen.append(capfd.readouterr().out)
+            else:
+                seen.append(httpx.get(f"{found[0]}/config", timeout=60).status_code)
+                break
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=visitor)
+    thread.start()
+    assert dmb_("serve", text_run.path, "--port", 0) == 130
+    thread.join()
+    assert seen[-1] == 200
+    assert capfd.readouterr().err.splitlines()[-1] == "dmb: interrupted"
+    assert list(tmp_path.glob("dmb-serve-*")) == []
