@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -46,19 +46,6 @@ def trees(training: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
         drawn = [rng.choice(leaves[leaf]) for leaf in tree.apply(coded(made, training))]
         made[name] = training[name].to_numpy()[drawn]
     return made
-
-
-def utility(synthetic: pd.DataFrame, real: pd.DataFrame, training: pd.DataFrame) -> float:
-    """Train on synthetic rows, test on real ones: accuracy for the last column of few values, averaged over three."""
-    found = []
-    for target in [name for name in training if 2 <= training[name].nunique() <= 20][-3:]:
-        rows = synthetic[synthetic[target].notna()]
-        test = real[real[target].notna()]
-        features = [name for name in training if name != target]
-        model = HistGradientBoostingClassifier(random_state=0)
-        model.fit(coded(rows[features], training), rows[target].astype(str))
-        found.append((model.predict(coded(test[features], training)) == test[target].astype(str)).mean())
-    return float(np.mean(found)) if found else float("nan")
 
 
 def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame, seed: int) -> None:

@@ -103,6 +103,26 @@ class ImageResult:
     """The step of the model that was evaluated."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableResult:
+    """How like real rows of one split some rows are: see `dmb.quality.Quality`."""
+
+    split: str
+    what: str
+    """`samples`, `independent columns` or `training rows`."""
+    rows: int
+    """Number of real rows, and of samples."""
+    shapes: float
+    pairs: float
+    auc: float
+    auc_error: float
+    accuracy: float
+    copies: float
+    seed: int
+    step: int | None = None
+    """The step of the model that was evaluated."""
+
+
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
@@ -134,6 +154,17 @@ def read_images(folder: Path) -> dict[str, ImageResult]:
         for split, values in results.items()
         if isinstance(values, dict) and "fid" in values
     }
+
+
+def read_tables(folder: Path) -> list[TableResult]:
+    """How like real rows samples are, and what they are compared with, by split."""
+    results = read_evaluations(folder).get("tables", {})
+    return [
+        _typed(TableResult, values, folder / EVALUATION)
+        for found in results.values()
+        if isinstance(found, dict)
+        for values in found.values()
+    ]
 
 
 def read_evaluations(folder: Path) -> dict[str, Any]:

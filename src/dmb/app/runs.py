@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from dmb import checks
-from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.evaluation import ImageQuality, Likelihood, TableQuality
 from dmb.app.locks import locked, working_in
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
@@ -232,13 +232,19 @@ class Run:
         """The evaluation that the model in the folder comes from; None before the first."""
         return best(self.metrics())
 
-    def add_evaluation(self, result: Likelihood | ImageQuality, evaluated: Record | None) -> None:
+    def add_evaluation(self, result: Likelihood | ImageQuality | TableQuality, evaluated: Record | None) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
+        step = {"step": None if evaluated is None else evaluated.step}
         try:
             with locked(self.path, ".evaluation.lock", wait=True):
                 results = read_evaluations(self.path)
-                place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-                place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
+                if isinstance(result, TableQuality):
+                    results.setdefault("tables", {})[result.split] = {
+                        what: found | step for what, found in result.records().items()
+                    }
+                else:
+                    place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+                    place[result.split] = vars(result) | step
                 with written_whole(self.path / EVALUATION) as part:
                     part.write_text(to_json(results, indent=2) + "\n", encoding="utf-8")
         except ValueError as error:

@@ -1,8 +1,10 @@
 """Data frames, of pandas, Polars or any other library that narwhals knows, as tables and back."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
+import narwhals.selectors
 import numpy as np
 
 from dmb.data.columns import Value
@@ -49,6 +51,23 @@ def write(columns: dict[str, list[Value]], like: Any) -> Any:
                 series = series.cast(template[name].dtype)
         found.append(series)
     return nw.to_native(nw.concat([series.to_frame() for series in found], how="horizontal"))
+
+
+def coded(frame: Any) -> list[str]:
+    """Columns whose type says that they are categories, though their values are numbers."""
+    found = nw.from_native(frame, eager_only=True).select(nw.selectors.categorical())
+    return [
+        name
+        for name in found.columns
+        if any(isinstance(value, int | float) for value in found[name].unique().to_list())
+    ]
+
+
+def empty(library: str, types: Mapping[str, str]) -> Any:
+    """A frame without rows, of a library that narwhals knows; types are called as narwhals calls them."""
+    dtypes = {name: getattr(nw, text.partition("(")[0], nw.String) for name, text in types.items()}
+    backend: Any = nw.Implementation(library)
+    return nw.from_dict({name: [] for name in types}, dtypes, backend=backend).to_native()
 
 
 def is_missing(value: Any) -> bool:

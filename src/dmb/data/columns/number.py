@@ -5,8 +5,9 @@ from math import log
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from dmb.data.columns.base import Column, Value
+from dmb.data.columns.base import Column, Value, as_number
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """What stands for a missing number in files."""
@@ -133,6 +134,15 @@ class Number(Column):
                 found.append(float(np.average(middles[cells], weights=self.weights[cells])))
         return found
 
+    def expected(self, p: Float[np.ndarray, "b n"], real: bool | None = None) -> list[Value]:
+        sizes = np.array([0.0 if mean is None else mean for mean in self.means()], dtype=float)
+        means = p @ sizes
+        if not self.integer or real:
+            return means.tolist()
+        if not len(self.weights):
+            means = self.atoms[self._closest(means)[0]]
+        return [round(mean) for mean in means.tolist()]
+
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
         numbers = np.array([as_number(value) for value in values], dtype=float)
         found = np.zeros(len(numbers))
@@ -205,20 +215,6 @@ class Number(Column):
         first, last = self.firsts[which - len(self.atoms)], self._lasts[which - len(self.atoms)]
         low, high = self.edges[first] + self.step / 2, self.edges[last] - self.step / 2
         return self._text(low) if self._text(low) == self._text(high) else f"{self._text(low)} to {self._text(high)}"
-
-
-def as_number(value: Value) -> float:
-    """The number that a cell holds, or nan.
-
-    >>> as_number("-1.5e3"), as_number("7,25"), as_number("seven")
-    (-1500.0, 7.25, nan)
-    """
-    if value is None or value == "":
-        return np.nan
-    try:
-        return float(value.replace(",", ".") if isinstance(value, str) else value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
 
 
 def step_of(values: np.ndarray) -> float:
