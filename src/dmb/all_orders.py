@@ -9,6 +9,7 @@ from torch import Tensor
 from dmb.bridge import Bridge
 from dmb.processes import BridgeProcess
 
+_MOST_CALLS = 128  # of the network, to write a row
 _MOST_ROWS, _MOST_CELLS = 1024, 1 << 24  # of a network call: rows, and numbers that come out of it
 
 
@@ -16,7 +17,8 @@ class AllOrders:
     r"""The conditionals `p(x_i | x_S)` of a bridge whose only noise is a mask, for all positions `i` and sets `S`.
 
     Blanks are -1 in all tokens. Rows are drawn one blank after the other in a random order `σ`, without any error of
-    step size, and `log p(x) ≥ E_σ Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}})`.
+    step size, and `log p(x) ≥ E_σ Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}})`. If there are more than 128 positions,
+    `⌈d / 128⌉` of them are drawn at once, independently given those before, and the bound is that of this model.
 
     Args:
         bridge: the bridge.
@@ -34,6 +36,7 @@ class AllOrders:
             raise ValueError("a process with a mask is needed, which tells what is known from noise: train with --mask")
         self.bridge = bridge
         cells = bridge.num_positions * bridge.num_states
+        self._group = -(-bridge.num_positions // _MOST_CALLS)
         self._rows = max(1, min(_MOST_ROWS, _MOST_CELLS // cells))
 
     @torch.no_grad()
@@ -42,7 +45,7 @@ class AllOrders:
         bridge, blank = self.bridge.eval(), tokens < 0
         t = blank.double().mean(-1).clamp_min(0.5 / tokens.shape[1])
         x_t = torch.where(blank, bridge.num_states - 1, tokens)
-        return bridge.log_posterior(x_t.to(bridge.device), t.to(bridge.device)).double().cpu()
+        return bridge.log_posterior(x_t.to(bridge.device), t.to(bridge.device)).cpu()
 
     def draw(
         self,
@@ -51,7 +54,7 @@ class AllOrders:
         legal: Bool[Tensor, "d n"] | None = None,
         temperature: float = 1.0,
     ) -> Int[Tensor, "b d"]:
-        """Fill the blanks of each row, one at a time in a random order.
+        """Fill the blanks of each row in a random order.
 
         Args:
             template: rows with blanks.
@@ -61,15 +64,19 @@ class AllOrders:
         """
         tokens = template.clone()
         for part in tokens.split(self._rows):  # a view
-            order = torch.rand(part.shape, generator=generator)
-            while (blank := part < 0).any():
-                rows = blank.any(-1).nonzero().squeeze(-1)
-                position = order.masked_fill(~blank, 2.0)[rows].argmin(-1)
-                log_p = self.log_conditionals(part[rows]).take_along_dim(position[:, None, None], 1).squeeze(1)
+            blank = part < 0
+            order = torch.rand(part.shape, generator=generator).masked_fill(~blank, 2.0).argsort(-1)
+            left = blank.sum(-1)  # a row's blanks come first in its order
+            for first in range(0, int(left.max()), self._group):
+                rows = (left > first).nonzero().squeeze(-1)
+                position = order[rows, first : first + self._group]
+                log_p = self._at(part[rows], position)
                 if legal is not None:
                     log_p = torch.where(legal[position], log_p, -torch.inf)
-                drawn = torch.multinomial((log_p / temperature).softmax(-1), 1, generator=generator)
-                part[rows, position] = drawn.squeeze(-1)
+                p = (log_p / temperature).softmax(-1).flatten(0, 1)
+                drawn = torch.multinomial(p, 1, generator=generator).view(position.shape)
+                old = part[rows].gather(-1, position)
+                part[rows] = part[rows].scatter(-1, position, torch.where(old < 0, drawn, old))
         return tokens
 
     def log_prob(self, tokens: Int[Tensor, "b d"], generator: torch.Generator) -> Float[Tensor, " b"]:
@@ -78,14 +85,17 @@ class AllOrders:
         for part in tokens.split(self._rows):
             order = torch.rand(part.shape, generator=generator).argsort(-1)
             known, total = torch.full_like(part, -1), torch.zeros(len(part), dtype=torch.float64)
-            for position in order.split(1, dim=-1):
+            for position in order.split(self._group, dim=-1):
                 token = part.gather(-1, position)
-                log_p = self.log_conditionals(known).take_along_dim(position[..., None], 1).squeeze(1)
-                total += log_p.gather(-1, token).squeeze(-1)
+                total += self._at(known, position).gather(-1, token[..., None]).flatten(1).sum(-1)
                 known.scatter_(-1, position, token)
             parts.append(total)
         return torch.cat(parts)
 
     def batches(self, tokens: Int[Tensor, "b d"]) -> Iterator[Float[Tensor, "k d n"]]:
         """`log_conditionals` of any number of rows, a part at a time."""
-        return map(self.log_conditionals, tokens.split(self._rows))
+        return (self.log_conditionals(part).double() for part in tokens.split(self._rows))
+
+    def _at(self, tokens: Int[Tensor, "b d"], position: Int[Tensor, "b g"]) -> Float[Tensor, "b g n"]:
+        """`log_conditionals` at some positions of each row."""
+        return self.log_conditionals(tokens).take_along_dim(position[..., None], 1).double()

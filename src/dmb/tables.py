@@ -43,7 +43,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     written column by column in a random order `σ`, and `log p(x) ≥ E_σ Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}})`.
 
     Args:
-        steps: of training, at most; it ends when rows set apart have not become likelier for a while.
+        steps: of training, at most; it ends when rows set apart have not become likelier for a while. Default: 90
+            passes over the rows, at least 1,000 and at most 4,000 steps.
         width: of the network.
         blocks: of the network.
         dropout: share of activations that are dropped in training.
@@ -75,7 +76,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        steps: int = 4000,
+        steps: int | None = None,
         width: int = 256,
         blocks: int = 3,
         dropout: float = 0.1,
@@ -103,9 +104,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             torch.manual_seed(self.random_state)
             network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
         bridge = Bridge(process, network)
+        steps = self.steps or min(max(90 * len(data.train) // self.batch_size, 1000), 4000)
         settings = TrainingSettings(
-            cycles=1, score_steps=self.steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
-            learning_rate=self.learning_rate, evaluate_every=max(50, self.steps // 20), patience=self.patience,
+            cycles=1, score_steps=steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
+            learning_rate=self.learning_rate, evaluate_every=max(50, steps // 20), patience=self.patience,
             seed=self.random_state,
         )  # fmt: skip
         for progress in train(bridge, data, settings):

@@ -27,12 +27,25 @@ def read(frame: Any) -> Table:
     check_names(names)
     codes, distinct = np.empty((len(frame), len(names)), dtype=np.uint32), []
     for index, name in enumerate(frame.columns):
-        known: dict[Value, int] = {}
-        codes[:, index] = [
-            known.setdefault(None if is_missing(value) else value, len(known)) for value in frame[name].to_list()
-        ]
-        distinct.append(list(known))
+        codes[:, index], values = _encoded(frame[name])
+        distinct.append(values)
     return Table(names, codes, distinct, [])
+
+
+def _encoded(series: nw.Series[Any]) -> tuple[np.ndarray, list[Value]]:
+    """The number of each cell's value, in the order of their first occurrence, and these values."""
+    known: dict[Any, int] = {}
+    codes = np.array([known.setdefault(value, len(known)) for value in series.to_list()], dtype=np.int64)
+    missing = np.array([is_missing(value) for value in known], dtype=bool)
+    values: list[Value] = list(known)
+    if missing.any():  # nan is not nan, and there are several kinds of nothing: all are one
+        first = int(missing.argmax())
+        kept = ~missing
+        kept[first] = True
+        number = kept.cumsum() - 1
+        codes = np.where(missing, number[first], number)[codes]
+        values = [None if gone else value for value, gone, keep in zip(values, missing, kept, strict=True) if keep]
+    return codes, values
 
 
 def write(columns: dict[str, list[Value]], like: Any) -> Any:

@@ -85,6 +85,16 @@ def as_number(value: Value) -> float:
         return np.nan
 
 
+def as_numbers(values: Sequence[Value]) -> np.ndarray:
+    """`as_number` of each value, at once if they are numbers already."""
+    if set(map(type, values)) <= {int, float, type(None)}:
+        try:
+            return np.array(values, dtype=float)
+        except OverflowError:  # a whole number that no float can hold
+            pass
+    return np.array([as_number(value) for value in values], dtype=float)
+
+
 def numeric(values: Sequence[Value]) -> bool:
     """Whether values are finite numbers, in the type of numbers or as text, and not codes such as 00501."""
     texts = [value.strip() for value in values if isinstance(value, str)]

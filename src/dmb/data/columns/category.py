@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dmb.data.columns.base import Column, Value, as_number, numeric, shown, whole
+from dmb.data.columns.base import Column, Value, as_numbers, numeric, shown, whole
 
 
 class Category(Column):
@@ -44,7 +44,7 @@ class Category(Column):
         values = [self.known[state] for state in given]
         if self.nominal or not values or not numeric(values):
             return [self.known[state] for state in p.argmax(-1).tolist()]
-        numbers = np.array([as_number(value) for value in values])
+        numbers = as_numbers(values)
         means = p[:, given] @ numbers
         if real or (real is None and not whole(values)):
             return means.tolist()

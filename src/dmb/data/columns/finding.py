@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmb.data.columns.base import Column, Value, as_number, numeric, whole
+from dmb.data.columns.base import Column, Value, as_number, as_numbers, numeric, whole
 from dmb.data.columns.category import Category
 from dmb.data.columns.date import Date, as_moment
 from dmb.data.columns.number import MISSING, Number
@@ -81,7 +81,7 @@ class _Content:
         self.name, self.values, self.counts = name, values, counts
         self.empty = np.array([value is None or value != value or not str(value).strip() for value in values])
         self.absent = self.empty | np.array([str(value).strip() in MISSING for value in values])
-        self.numbers = np.array([np.nan if isinstance(value, bool) else as_number(value) for value in values])
+        self.numbers = as_numbers([None if isinstance(value, bool) else value for value in values])
         given = self.numbers[~self.absent]
         self.numeric = bool(len(given) and numeric(self._but(self.absent)))
         self.dated = not self.empty.all() and all(as_moment(value) is not None for value in self._but(self.empty))

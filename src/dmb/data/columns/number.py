@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dmb.data.columns.base import Column, Value, as_number
+from dmb.data.columns.base import Column, Value, as_numbers
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """What stands for a missing number in files."""
@@ -95,7 +95,7 @@ class Number(Column):
         return cls(edges, weights, firsts, values[heavy], step, integer, missing)
 
     def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
-        numbers = np.array([as_number(value) for value in values], dtype=float)
+        numbers = as_numbers(values)
         states = np.full(len(numbers), -1)
         inside = np.isfinite(numbers)
         if len(self.weights):
@@ -144,7 +144,7 @@ class Number(Column):
         return [round(mean) for mean in means.tolist()]
 
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
-        numbers = np.array([as_number(value) for value in values], dtype=float)
+        numbers = as_numbers(values)
         found = np.zeros(len(numbers))
         if not len(self.weights):
             return found
