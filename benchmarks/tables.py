@@ -9,9 +9,11 @@ columns, and the training rows themselves.
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer

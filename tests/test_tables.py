@@ -281,6 +281,8 @@ def test_the_mean_is_filled_in_where_numbers_are_real_and_a_legal_value_where_th
     assert whole.expected(p, real=True) == [pytest.approx(2.4)]
     assert Category([None, 1, 2, 5], nominal=True).expected(p) == [1]
     assert Category(["", "1", "2", "5"]).expected(p) == ["2"]
+    assert Category(["NA", "1", "2", "5"]).expected(p) == ["2"]
+    assert Category(["NA", "a", "b", "c"]).missing is None
     assert Category([None, "a", "b", "c"]).expected(p) == ["a"]
     assert Category([None, "001", "002", "005"]).expected(p) == ["001"]
     binned = Number.of(np.arange(1000.0), np.ones(1000), bins=2, integer=True)

@@ -14,6 +14,9 @@ from dmb.configurable import Configurable
 Value = str | int | float | bool | date | None
 """What a cell of a table can hold; `None` is missing."""
 
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""What stands for a missing number in files."""
+
 
 class Column(Configurable, ABC):
     """Values of a column <-> states `0, 1, …`; a state may stand for many values."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dmb.data.columns.base import Column, Value, as_numbers, numeric, shown, whole
+from dmb.data.columns.base import MISSING, Column, Value, as_numbers, numeric, shown, whole
 
 
 class Category(Column):
@@ -28,6 +28,11 @@ class Category(Column):
         self.known = list(values)
         self.labels = [shown(value) for value in values]
         self.nominal = nominal
+        self._missing = next((state for state, value in enumerate(values) if value is None or value == ""), None)
+        if self._missing is None:  # numbers, and a word that says there is none
+            words = [state for state, value in enumerate(values) if isinstance(value, str) and value.strip() in MISSING]
+            if len(words) == 1 and len(values) > 1 and numeric([v for k, v in enumerate(values) if k != words[0]]):
+                [self._missing] = words
         self._states = {value: state for state, value in enumerate(values)}
 
     def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
@@ -52,7 +57,7 @@ class Category(Column):
 
     @property
     def missing(self) -> int | None:
-        return next((state for state, value in enumerate(self.known) if value is None or value == ""), None)
+        return self._missing
 
     def called(self, state: int) -> str:
         return "missing" if self.known[state] is None else self.labels[state]

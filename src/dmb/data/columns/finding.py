@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmb.data.columns.base import Column, Value, as_number, as_numbers, numeric, whole
+from dmb.data.columns.base import MISSING, Column, Value, as_number, as_numbers, numeric, whole
 from dmb.data.columns.category import Category
 from dmb.data.columns.date import Date, as_moment
-from dmb.data.columns.number import MISSING, Number
+from dmb.data.columns.number import Number
 
 KINDS = ("category", "number", "date", "drop")
 """What a user can say a column is."""

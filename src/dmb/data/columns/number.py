@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dmb.data.columns.base import Column, Value, as_numbers
-
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""What stands for a missing number in files."""
+from dmb.data.columns.base import MISSING, Column, Value, as_numbers
 
 _FINE = 8  # cells of the histogram inside a bin
 _FEWEST = 20  # values in a bin
