@@ -9,6 +9,7 @@ columns, and the training rows themselves.
 
 import argparse
 import time
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
 def drawn_by(name: str, training: pd.DataFrame, count: int, seed: int, epochs: int) -> pd.DataFrame:
     """Rows of CTGAN or TVAE (package `ctgan`); a gap of a number is filled with the mean, because they take none."""
     try:
-        import ctgan
+        ctgan = import_module("ctgan")
     except ImportError as error:
         raise SystemExit(f"{name} needs the package ctgan: pip install ctgan, or leave out --networks") from error
     torch.manual_seed(seed)
