@@ -137,7 +137,7 @@ def compare(
         start = time.process_time()
         made = drawn_by(name, training, len(real), given.seed, given.networks)
         tell(name, made, time.process_time() - start)
-    for name, anchor in anchors(training, given.seed).items():
+    for name, anchor in anchors(training, len(real), given.seed).items():
         tell(name, anchor)
     nats = model.log_prob(real[:2000])
     error = nats.value.std() / len(nats.value) ** 0.5

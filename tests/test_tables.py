@@ -122,6 +122,8 @@ def test_gaps_are_filled_and_nothing_else_changes(model, frame):
         most = (frame["ill"] == "well").mean()
         assert right > (most if not draw else most - 0.1)
     assert model.impute(frame[["age"]][:3])["smokes"].notna().all()
+    whole = frame[:9].dropna()
+    pd.testing.assert_frame_equal(model.impute(whole).reset_index(drop=True), whole.reset_index(drop=True))
 
 
 def test_one_columns_distribution_given_others_is_that_of_counting(model, frame):

@@ -106,13 +106,18 @@ def quality(
     )
 
 
-def anchors(training: Rows, seed: int = 0) -> dict[str, dict[str, list[Any]]]:
+def anchors(training: Rows, count: int, seed: int = 0) -> dict[str, dict[str, list[Any]]]:
     """Rows that say what a `quality` is worth: columns independent of one another, and the training rows themselves.
 
-    The first has perfect shapes and nothing else; the second is what a perfect model would reach, and copies.
+    The first has perfect shapes and nothing else; the second is what a perfect model would reach, but for copies.
+
+    Args:
+        training: the rows that the model learned.
+        count: how many rows, at most; as many as synthetic rows, because more of them teach more.
+        seed: of the choice.
     """
     rng = np.random.default_rng(seed)
-    rows = _columns(training, _names(training), rng)
+    rows = _columns(training, _names(training), rng, count)
     shuffled = {name: [values[k] for k in rng.permutation(len(values))] for name, values in rows.items()}
     return {"independent columns": shuffled, "training rows": rows}
 
@@ -121,12 +126,12 @@ def _names(rows: Rows) -> list[str]:
     return list(rows if isinstance(rows, Mapping) else nw.from_native(rows, eager_only=True).columns)
 
 
-def _columns(rows: Rows, names: list[str], rng: np.random.Generator) -> dict[str, list[Any]]:
-    """Columns as lists: all rows, or some at random."""
+def _columns(rows: Rows, names: list[str], rng: np.random.Generator, most: int = _MOST) -> dict[str, list[Any]]:
+    """Columns as lists: all rows, or `most` of them at random."""
     frame = rows if isinstance(rows, Mapping) else nw.from_native(rows, eager_only=True)
     count = len(frame[names[0]])
-    if count > _MOST:
-        chosen = np.sort(rng.choice(count, _MOST, replace=False)).tolist()
+    if count > most:
+        chosen = np.sort(rng.choice(count, most, replace=False)).tolist()
         if isinstance(rows, Mapping):
             return {name: [rows[name][k] for k in chosen] for name in names}
         frame = frame[chosen]

@@ -104,7 +104,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             torch.manual_seed(self.random_state)
             network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
         bridge = Bridge(process, network)
-        steps = self.steps or min(max(90 * len(data.train) // self.batch_size, 1000), 4000)
+        passes = 90 * len(data.train) // self.batch_size
+        steps = min(max(passes, 1000), 4000) if self.steps is None else self.steps
         settings = TrainingSettings(
             cycles=1, score_steps=steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
             learning_rate=self.learning_rate, evaluate_every=max(50, steps // 20), patience=self.patience,
@@ -198,17 +199,19 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         `real` says which columns can hold real numbers; default: those that are not of whole numbers.
         """
         tokens = self._blanked(content)
-        blank = tokens < 0
-        if draw:
-            values = self._codec.cells(self._orders.draw(tokens, self._generator(random_state), self._present()))
-        else:
-            values = self._expected(tokens, real or {})
-        columns = {}
-        for position, name in enumerate(self._codec.names):
-            old = content.cells(name)
-            gaps = blank[:, position].tolist()
-            columns[name] = [new if gap else was for gap, new, was in zip(gaps, values[position], old, strict=True)]
-        return {name: columns.get(name) or content.cells(name) for name in dict.fromkeys([*content.names, *columns])}
+        rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
+        gaps, values = tokens[rows] < 0, list[list[Value]]()
+        if draw and len(rows):
+            drawn = self._orders.draw(tokens[rows], self._generator(random_state), self._present())
+            values = self._codec.cells(drawn)
+        elif len(rows):
+            values = self._expected(tokens[rows], real or {})
+        columns = {name: content.cells(name) for name in dict.fromkeys([*content.names, *self._codec.names])}
+        for name, found, gone in zip(self._codec.names, values, gaps.T.tolist(), strict=False):
+            for row, value, gap in zip(rows.tolist(), found, gone, strict=True):
+                if gap:
+                    columns[name][row] = value
+        return columns
 
     def predict_proba(self, X: Any, column: str) -> Float[np.ndarray, "rows values"]:
         """`p(column | all else that X knows)`, for every row; what `classes` names, in that order.

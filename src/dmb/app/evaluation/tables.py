@@ -125,7 +125,7 @@ def table_quality(
     drawn = zip(codec.names, codec.columns, codec.cells(tokens), strict=True)
     kinds = {"samples": {name: plain(column, values) for name, column, values in drawn}}
     found = {}
-    for what, rows in (kinds | anchors(real.training, seed)).items():
+    for what, rows in (kinds | anchors(real.training, real.rows, seed)).items():
         with progress(f"comparing {what} with rows of {real.split}") as advance:
             found[what] = quality(rows, real.real, real.training, seed, advance)
     return TableQuality(split=real.split, rows=real.rows, steps=steps, seed=seed, found=found)
