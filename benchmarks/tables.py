@@ -1,17 +1,21 @@
 """Synthetic tables beside their rivals: rows that a classifier cannot tell from real ones, at how many minutes.
 
-    python benchmarks/tables.py TABLE.csv [TABLE.csv …] [--seed 0] [--imputation]
+    python benchmarks/tables.py TABLE.csv [TABLE.csv …] [--seed 0] [--imputation] [--networks EPOCHS]
 
 A fifth of the rows is held out; all methods learn the rest. Beside `dmb.TableModel`: decision trees that synthesise one
-column after another (as the R package synthpop does), independent columns, and the training rows themselves.
+column after another (as the R package synthpop does), CTGAN and TVAE (package `ctgan`, with `--networks`), independent
+columns, and the training rows themselves.
 """
 
 import argparse
 import time
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -48,19 +52,6 @@ def trees(training: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
     return made
 
 
-def utility(synthetic: pd.DataFrame, real: pd.DataFrame, training: pd.DataFrame) -> float:
-    """Train on synthetic rows, test on real ones: accuracy for the last column of few values, averaged over three."""
-    found = []
-    for target in [name for name in training if 2 <= training[name].nunique() <= 20][-3:]:
-        rows = synthetic[synthetic[target].notna()]
-        test = real[real[target].notna()]
-        features = [name for name in training if name != target]
-        model = HistGradientBoostingClassifier(random_state=0)
-        model.fit(coded(rows[features], training), rows[target].astype(str))
-        found.append((model.predict(coded(test[features], training)) == test[target].astype(str)).mean())
-    return float(np.mean(found)) if found else float("nan")
-
-
 def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame, seed: int) -> None:
     """A fifth of all cells hidden: accuracy of categories, and error of numbers in standard deviations."""
     rng = np.random.default_rng(seed)
@@ -73,7 +64,7 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
         codes.mask(training.isna()).sample(min(len(codes), 5000), random_state=seed)
     )
     ways = {
-        "TableModel": coded(model.impute(holes.astype(object).where(holes.notna(), None)), training),
+        "TableModel": coded(model.impute(holes), training),
         "iterative (gradient boosting)": pd.DataFrame(iterative.transform(gaps), columns=real.columns),
         "mean or mode": codes.agg(lambda column: column.mean() if column.name in numeric else column.mode()[0])
         .to_frame().T.loc[[0] * len(real)].reset_index(drop=True),
@@ -87,37 +78,72 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
         print(f"  imputation, {way:30}  {accuracy}  {error}", flush=True)
 
 
+def drawn_by(name: str, training: pd.DataFrame, count: int, seed: int, epochs: int) -> pd.DataFrame:
+    """Rows of CTGAN or TVAE (package `ctgan`); a gap of a number is filled with the mean, because they take none."""
+    try:
+        ctgan = import_module("ctgan")
+    except ImportError as error:
+        raise SystemExit(f"{name} needs the package ctgan: pip install ctgan, or leave out --networks") from error
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - what ctgan draws from
+    numbers = [column for column in training if pd.api.types.is_numeric_dtype(training[column])]
+    full = training.fillna({column: training[column].mean() for column in numbers}).fillna("missing")
+    few = [column for column in training if column not in numbers or training[column].nunique() <= 20]
+    model = getattr(ctgan, name)(epochs=epochs, enable_gpu=False)
+    model.fit(full, few)
+    rows = model.sample(count)
+    return rows.assign(**{c: rows[c].where(rows[c] != "missing", None) for c in rows if c not in numbers})
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("tables", nargs="+")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--imputation", action="store_true")
+    options.add_argument("--networks", type=int, metavar="EPOCHS", help="also train CTGAN and TVAE so many epochs")
     given = options.parse_args()
     for path in given.tables:
         frame = pd.read_csv(path)
         order = np.random.default_rng(given.seed).permutation(len(frame))
         training, real = (frame.iloc[part].reset_index(drop=True) for part in np.split(order, [len(frame) * 4 // 5]))
         print(f"{path}: {len(training):,} rows to learn, {len(real):,} held out, {frame.shape[1]} columns")
-
         start = time.process_time()
         model = dmb.TableModel(random_state=given.seed).fit(training)
         rows = model.sample(len(real))
-        seconds = {"TableModel": time.process_time() - start}
+        compare(model, rows, time.process_time() - start, training[rows.columns], real[rows.columns], given)
+
+
+def compare(
+    model: dmb.TableModel,
+    rows: pd.DataFrame,
+    seconds: float,
+    training: pd.DataFrame,
+    real: pd.DataFrame,
+    given: argparse.Namespace,
+) -> None:
+    """Print how good the rows of a model are, beside those of its rivals."""
+
+    def tell(name: str, rows: Any, seconds: float | None = None) -> None:
+        found = quality(rows, real, training, given.seed)
+        print(
+            f"  {name:22}  {found}" + (f"  {seconds / 60:.1f} CPU minutes" if seconds is not None else ""), flush=True
+        )
+
+    tell("TableModel", rows, seconds)
+    start = time.process_time()
+    made = trees(training, len(real), given.seed)
+    tell("trees in sequence", made, time.process_time() - start)
+    for name in ("CTGAN", "TVAE") if given.networks else ():
         start = time.process_time()
-        training, real = training[rows.columns], real[rows.columns]
-        made = trees(training, len(real), given.seed)
-        seconds["trees in sequence"] = time.process_time() - start
-        for name, table in zip(seconds, (rows, made), strict=True):
-            found = quality(table, real, training, given.seed)
-            told = f"accuracy {utility(table, real, training):.3f}  {seconds[name] / 60:.1f} CPU minutes"
-            print(f"  {name:22}  {found}  {told}", flush=True)
-        for name, found in anchors(real, training, given.seed).items():
-            print(f"  {name:22}  {found}", flush=True)
-        nats = model.log_prob(real[:2000])
-        error = nats.value.std() / len(nats.value) ** 0.5
-        print(f"  at least {nats.value.mean() / np.log(2):.2f} ± {error / np.log(2):.2f} bits log-probability a row")
-        if given.imputation:
-            imputation(model, training, real, given.seed)
+        made = drawn_by(name, training, len(real), given.seed, given.networks)
+        tell(name, made, time.process_time() - start)
+    for name, anchor in anchors(training, len(real), given.seed).items():
+        tell(name, anchor)
+    nats = model.log_prob(real[:2000])
+    error = nats.value.std() / len(nats.value) ** 0.5
+    print(f"  at most {-nats.value.mean() / np.log(2):.2f} ± {error / np.log(2):.2f} bits per row")
+    if given.imputation:
+        imputation(model, training, real, given.seed)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A data frame in, a data frame out: conditionals by counting, types, gaps, probabilities, files."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from sklearn.exceptions import NotFittedError
 
 import dmb
 from commands import dmb_, flags
+from dmb.app.records import read_tables
+from dmb.data.columns import Category, Date, Number
 
 ROWS = 3000
 SMALL = {"steps": 500, "width": 64, "blocks": 2, "batch_size": 128, "dropout": 0.0, "learning_rate": 4e-3, "bins": 16}
@@ -91,7 +94,7 @@ def test_numbers_and_dates_can_be_given_and_missing_can_be_asked_for(model):
     assert (sample["age"] == 62).all()
     assert sample["income"].isna().all()
     assert (sample["start"] == datetime(2024, 3, 1)).all()
-    assert (sample["ill"] == "ill").mean() > 0.8
+    assert (model.sample(300, given={"age": 62})["ill"] == "ill").mean() > 0.8
 
 
 def test_values_can_be_restricted_and_rules_are_kept(model):
@@ -119,6 +122,8 @@ def test_gaps_are_filled_and_nothing_else_changes(model, frame):
         most = (frame["ill"] == "well").mean()
         assert right > (most if not draw else most - 0.1)
     assert model.impute(frame[["age"]][:3])["smokes"].notna().all()
+    whole = frame[:9].dropna()
+    pd.testing.assert_frame_equal(model.impute(whole).reset_index(drop=True), whole.reset_index(drop=True))
 
 
 def test_one_columns_distribution_given_others_is_that_of_counting(model, frame):
@@ -219,7 +224,7 @@ def test_it_has_the_manners_of_scikit_learn(model):
         (lambda m, f: m.sample(1, given={"region": "east"}), r"column 'region' has 3 values: .* got 'east'"),
         (lambda m, f: m.predict_proba(f, "x"), r"column must be one of .* got 'x'"),
         (lambda m, f: m.log_prob(f[["age"]]), r"columns must be 'smokes', .* got 'age'"),
-        (lambda m, f: m.impute(f.assign(region="east")), r"column 'region' has 3 values: .* got 'east'"),
+        (lambda m, f: m.impute(f.assign(region="east")), r"column 'region' must be one of .* got 'east' in row 1"),
         (lambda m, f: m.log_prob(f, draws=1), "draws must be at least 2, got 1"),
     ],
 )  # fmt: skip
@@ -250,3 +255,57 @@ def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, m
     capsys.readouterr()
     assert dmb_("impute", "run", "none.csv", "--out", "filled.csv") == 2
     assert capsys.readouterr().err == "dmb: no file called 'none.csv'\n"
+
+    assert dmb_("evaluate", "run", "--quality") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "bits per token on test" in told[0]
+    assert told[1] == "60 samples beside 60 rows of test:"
+    assert [line[:19].strip() for line in told[3:]] == ["samples", "independent columns", "training rows"]
+    results = {result.what: result for result in read_tables(Path("run"))}
+    assert 0.3 < results["training rows"].auc < 0.7
+    assert results["training rows"].accuracy > results["independent columns"].accuracy
+    assert dmb_("report", "run") == 0
+    page = Path("run/report.html").read_text()
+    assert "Samples beside real rows" in page
+    assert f"{results['samples'].auc:.3f} ± {results['samples'].auc_error:.3f}" in page
+    capsys.readouterr()
+    assert dmb_("evaluate", "run", "--quality", "--data", "gaps.csv") == 2
+    assert capsys.readouterr().err.startswith("dmb: --quality compares with the run's own training rows")
+
+
+def test_the_mean_is_filled_in_where_numbers_are_real_and_a_legal_value_where_they_are_whole():
+    """By hand, from probabilities of the states."""
+    p = np.array([[0.0, 0.5, 0.2, 0.3]])
+    real = Category([None, 1.0, 2.0, 5.5])
+    assert real.expected(p) == [pytest.approx(0.5 + 0.4 + 1.65)]
+    whole = Category([None, 1, 2, 5])
+    assert whole.expected(p) == [2]
+    assert whole.expected(p, real=True) == [pytest.approx(2.4)]
+    assert Category([None, 1, 2, 5], nominal=True).expected(p) == [1]
+    assert Category(["", "1", "2", "5"]).expected(p) == ["2"]
+    assert Category(["NA", "1", "2", "5"]).expected(p) == ["2"]
+    assert Category(["NA", "a", "b", "c"]).missing is None
+    assert Category([None, "a", "b", "c"]).expected(p) == ["a"]
+    assert Category([None, "001", "002", "005"]).expected(p) == ["001"]
+    binned = Number.of(np.arange(1000.0), np.ones(1000), bins=2, integer=True)
+    [filled] = binned.expected(np.array([[0.25, 0.75]]))
+    assert isinstance(filled, int)
+    assert filled == round(0.25 * 249.5 + 0.75 * 749.5)
+    date = Date.of(["2024-01-01", "2024-01-03"], np.array([5.0, 2.0]))
+    assert date.expected(np.array([[0.5, 0.5]])) == ["2024-01-02"]
+
+
+def test_a_column_keeps_its_type_and_the_mean_has_less_error_than_the_likeliest_value():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, 1200)
+    y = np.where(rng.random(1200) < 0.6, 3 * x, rng.integers(0, 8, 1200))  # its mode is far from its mean
+    model = dmb.TableModel(**SMALL | {"steps": 200, "width": 32}).fit(pd.DataFrame({"x": x.astype(str), "y": y}))
+    mean = model.impute(pd.DataFrame({"x": ["0", "1"], "y": [np.nan, np.nan]}))["y"]
+    by_counting = [y[x == k].mean() for k in (0, 1)]
+    np.testing.assert_allclose(mean, by_counting, atol=0.35)
+    whole = model.impute(pd.DataFrame({"x": ["0", "1"], "y": pd.array([None, None], dtype="Int64")}))["y"]
+    assert whole.tolist() == [round(value) for value in mean]
+    codes = pd.DataFrame({"x": x.astype(str), "y": pd.Categorical(y)})
+    named = dmb.TableModel(**SMALL | {"steps": 1}).fit(codes)
+    assert named.impute(codes.assign(y=None))["y"].isin(y).all()
+    assert named.codec_.columns[1].nominal

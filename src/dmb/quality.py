@@ -1,5 +1,7 @@
 """How like real rows synthetic rows are."""
 
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -14,7 +16,11 @@ from dmb.data.frames import is_missing
 
 _FOLDS = 5
 _BINS = 10  # of numbers in a table of counts
-_MOST = 20_000  # rows of each side that a classifier sees
+_MOST = 20_000  # rows of each kind that are looked at
+_TARGETS, _CLASSES = 3, 20  # columns that are predicted, and the values that they may have
+
+Rows = Any
+"""A data frame, or a dictionary of columns: lists of values, of which None is missing."""
 
 
 class Quality(NamedTuple):
@@ -28,62 +34,115 @@ class Quality(NamedTuple):
     """How well gradient boosting tells them apart; 0.5: not at all."""
     auc_error: float
     """Standard error of `auc` over five folds."""
+    accuracy: float
+    """Of gradient boosting that learned these rows, on real rows: the mean over the last three columns that have 2 to
+    20 values; nan if there is none."""
     copies: float
     """Share of rows that are nearer to a row of the training data than to one that was set apart; 0.5 at best."""
 
     def __str__(self) -> str:
         return (
-            f"shapes {self.shapes:.3f}, pairs {self.pairs:.3f}, "
-            f"AUC {self.auc:.3f} ± {self.auc_error:.3f}, nearer to training rows {self.copies:.3f}"
+            f"shapes {self.shapes:.3f}, pairs {self.pairs:.3f}, AUC {self.auc:.3f} ± {self.auc_error:.3f}, "
+            f"accuracy {self.accuracy:.3f}, nearer to training rows {self.copies:.3f}"
         )
 
 
-def quality(synthetic: Any, real: Any, training: Any, seed: int = 0) -> Quality:
+def quality(
+    synthetic: Rows,
+    real: Rows,
+    training: Rows,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Quality:
     """Compare synthetic rows with real ones.
 
     Column shapes and pair trends are defined as in SDMetrics, except that two rows which lack a value are alike there.
+    Of each kind, 20,000 rows are looked at, chosen at random if there are more. `anchors` says what to expect.
 
     Args:
-        synthetic: a data frame.
+        synthetic: a data frame, or a dictionary of columns.
         real: rows with the same columns that no model has seen.
         training: the rows that the model learned.
         seed: of folds and subsets.
+        progress: called with the number of steps done, and of all.
 
     >>> import pandas
     >>> rows = pandas.DataFrame({"a": range(100), "b": ["x", "y"] * 50})
     >>> quality(rows, rows, rows).shapes
     1.0
     """
-    frames = [nw.from_native(frame, eager_only=True) for frame in (synthetic, real, training)]
-    names = frames[0].columns  # without those that a model leaves out
-    columns = [_Codes(*(frame[name].to_list() for frame in frames)) for name in names]
-    shapes = [column.likeness() for column in columns]
-    pairs = [_pair(one, other) for one, other in combinations(columns, 2)]
     rng = np.random.default_rng(seed)
+    names = _names(synthetic)  # without those that a model leaves out
+    parts = [_columns(rows, names, rng) for rows in (synthetic, real, training)]
+    for name, part in zip(("synthetic", "real", "training"), parts, strict=True):
+        if len(part[names[0]]) < 2 * _FOLDS:
+            raise ValueError(f"{name} must have at least {2 * _FOLDS} rows to compare, got {len(part[names[0]])}")
+    columns = [_Codes(*(part[name] for part in parts)) for name in names]
     tables = [np.stack([column.parts[part] for column in columns], axis=1) for part in range(3)]
     kinds = np.array([not column.numeric for column in columns])
-    auc, error = _auc(_some(tables[0], _MOST, rng), _some(tables[1], _MOST, rng), kinds, seed)
+    targets = [i for i, column in enumerate(columns) if 2 <= column.distinct() <= _CLASSES][-_TARGETS:]
+    total, done = 2 + _FOLDS + len(targets), 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    shapes = [column.likeness() for column in columns]
+    pairs = [_pair(one, other) for one, other in combinations(columns, 2)]
+    advance()
+    auc, error = _auc(tables[0], tables[1], kinds, seed, advance)
+    found = [_accuracy(tables[0], tables[1], target, kinds, seed, advance) for target in targets]
+    copies = _copies(tables, kinds, rng)
+    advance()
     return Quality(
-        float(np.mean(shapes)), float(np.mean(pairs)) if pairs else 1.0, auc, error, _copies(tables, kinds, rng)
+        shapes=float(np.mean(shapes)),
+        pairs=float(np.mean(pairs)) if pairs else 1.0,
+        auc=auc,
+        auc_error=error,
+        accuracy=float(np.mean(found)) if found else float("nan"),
+        copies=copies,
     )
 
 
-def anchors(real: Any, training: Any, seed: int = 0) -> dict[str, Quality]:
-    """What to compare a `quality` with: columns independent of one another, and the training rows themselves."""
-    frame = nw.from_native(training, eager_only=True)
+def anchors(training: Rows, count: int, seed: int = 0) -> dict[str, dict[str, list[Any]]]:
+    """Rows that say what a `quality` is worth: columns independent of one another, and the training rows themselves.
+
+    The first has perfect shapes and nothing else; the second is what a perfect model would reach, but for copies.
+
+    Args:
+        training: the rows that the model learned.
+        count: how many rows, at most; as many as synthetic rows, because more of them teach more.
+        seed: of the choice.
+    """
     rng = np.random.default_rng(seed)
-    shuffled = [frame[name].gather_every(1)[rng.permutation(len(frame)).tolist()] for name in frame.columns]
-    independent = nw.concat([series.to_frame() for series in shuffled], how="horizontal").to_native()
-    return {
-        "independent columns": quality(independent, real, training, seed),
-        "training rows": quality(training, real, training, seed),
-    }
+    rows = _columns(training, _names(training), rng, count)
+    shuffled = {name: [values[k] for k in rng.permutation(len(values))] for name, values in rows.items()}
+    return {"independent columns": shuffled, "training rows": rows}
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(rows if isinstance(rows, Mapping) else nw.from_native(rows, eager_only=True).columns)
+
+
+def _columns(rows: Rows, names: list[str], rng: np.random.Generator, most: int = _MOST) -> dict[str, list[Any]]:
+    """Columns as lists: all rows, or `most` of them at random."""
+    frame = rows if isinstance(rows, Mapping) else nw.from_native(rows, eager_only=True)
+    count = len(frame[names[0]])
+    if count > most:
+        chosen = np.sort(rng.choice(count, most, replace=False)).tolist()
+        if isinstance(rows, Mapping):
+            return {name: [rows[name][k] for k in chosen] for name in names}
+        frame = frame[chosen]
+    return {name: list(frame[name]) if isinstance(rows, Mapping) else frame[name].to_list() for name in names}
 
 
 class _Codes:
-    """A column of all three frames as numbers: its own, nan where missing, or one for each category."""
+    """A column of all three kinds of rows as numbers: its own, nan where missing, or one for each category."""
 
     def __init__(self, *parts: list[Any]):
+        parts = tuple([_moment(value) for value in part] for part in parts)
         given = [value for part in parts for value in part if not is_missing(value)]
         self.numeric = bool(given) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in given)
         if self.numeric:
@@ -94,6 +153,10 @@ class _Codes:
             names = sorted({str(value) for part in parts for value in part})
             known = {name: code for code, name in enumerate(names)}
             self.parts = [np.array([known[str(value)] for value in part], dtype=float) for part in parts]
+
+    def distinct(self) -> int:
+        """Number of values that real rows have."""
+        return len(np.unique(np.concatenate(self.parts[1:])))
 
     def likeness(self) -> float:
         one, other = self.parts[:2]
@@ -130,17 +193,43 @@ def _pair(one: _Codes, other: _Codes) -> float:
     return 1 - _variation(*map(_shares, tables))
 
 
-def _auc(synthetic: np.ndarray, real: np.ndarray, categories: np.ndarray, seed: int) -> tuple[float, float]:
+def _auc(
+    synthetic: np.ndarray, real: np.ndarray, categories: np.ndarray, seed: int, advance: Callable[[], None]
+) -> tuple[float, float]:
     x = np.concatenate([synthetic, real])
     y = np.concatenate([np.ones(len(synthetic)), np.zeros(len(real))])
-    few = categories & (np.nanmax(x, axis=0, initial=0.0) < 255)
     found = []
     for train, test in StratifiedKFold(_FOLDS, shuffle=True, random_state=seed).split(x, y):
-        classifier = HistGradientBoostingClassifier(
-            categorical_features=few, class_weight="balanced", random_state=seed
-        ).fit(x[train], y[train])
+        classifier = _classifier(x, categories, seed, class_weight="balanced").fit(x[train], y[train])
         found.append(roc_auc_score(y[test], classifier.predict_proba(x[test])[:, 1]))
+        advance()
     return float(np.mean(found)), float(np.std(found, ddof=1) / _FOLDS**0.5)
+
+
+def _accuracy(
+    synthetic: np.ndarray,
+    real: np.ndarray,
+    target: int,
+    categories: np.ndarray,
+    seed: int,
+    advance: Callable[[], None],
+) -> float:
+    """How often a column of real rows is predicted by what gradient boosting learned of synthetic rows."""
+    (x, y), (x_real, y_real) = (
+        (np.delete(rows, target, axis=1), np.nan_to_num(rows[:, target], nan=-1.0)) for rows in (synthetic, real)
+    )
+    both, kinds = np.concatenate([x, x_real]), np.delete(categories, target)
+    if len(np.unique(y)) > 1 and x.shape[1]:
+        predicted = _classifier(both, kinds, seed).fit(x, y.astype(str)).predict(x_real)
+    else:
+        predicted = np.full(len(y_real), y[:1].astype(str)[0])
+    advance()
+    return float((predicted == y_real.astype(str)).mean())
+
+
+def _classifier(x: np.ndarray, categories: np.ndarray, seed: int, **options: Any) -> HistGradientBoostingClassifier:
+    few = categories & (np.nanmax(x, axis=0, initial=0.0) < 255)  # what it can take for categories
+    return HistGradientBoostingClassifier(categorical_features=few, random_state=seed, **options)
 
 
 def _copies(tables: list[np.ndarray], categories: np.ndarray, rng: np.random.Generator) -> float:
@@ -163,6 +252,14 @@ def _copies(tables: list[np.ndarray], categories: np.ndarray, rng: np.random.Gen
         for rows in (training, real)
     )
     return float((near < far).mean() + (near == far).mean() / 2)
+
+
+def _moment(value: Any) -> Any:
+    """A date as seconds, and any other value as it is."""
+    if not isinstance(value, date) or is_missing(value):
+        return value
+    moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+    return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
 
 
 def _some(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:

@@ -13,10 +13,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
+from dmb.all_orders import AllOrders
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Columns, frames
-from dmb.data.columns import Column, Number, Value
+from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set, tokens_of
 from dmb.files import to_json, written_whole
 from dmb.networks import MLP
@@ -24,7 +25,6 @@ from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
 from dmb.training import TrainingReport, TrainingSettings, train
 
-_AT_ONCE = 1024  # rows
 _TRIES = 100  # times as many rows as asked for, before a rule is given up
 
 
@@ -43,7 +43,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     written column by column in a random order `σ`, and `log p(x) ≥ E_σ Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}})`.
 
     Args:
-        steps: of training, at most; it ends when rows set apart have not become likelier for a while.
+        steps: of training, at most; it ends when rows set apart have not become likelier for a while. Default: 90
+            passes over the rows, at least 1,000 and at most 4,000 steps.
         width: of the network.
         blocks: of the network.
         dropout: share of activations that are dropped in training.
@@ -75,7 +76,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        steps: int = 4000,
+        steps: int | None = None,
         width: int = 256,
         blocks: int = 3,
         dropout: float = 0.1,
@@ -92,8 +93,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         self.patience, self.random_state, self.report = patience, random_state, report
 
     def fit(self, X: Any, y: None = None) -> "TableModel":
-        """Learn a data frame of pandas or Polars. A tenth of its rows decides when to stop, a tenth is not used."""
-        data = as_data_set(frames.read(X), "frame", kinds=self.kinds, bins=self.bins)
+        """Learn a data frame of pandas or Polars. A tenth of its rows decides when to stop."""
+        content = frames.read(X)
+        kinds = dict.fromkeys(frames.coded(X), "category") | dict(self.kinds or {})
+        data = as_data_set(content, "frame", kinds=kinds, bins=self.bins, test=False)
         process = BridgeProcess.from_marginals(
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
         )
@@ -101,9 +104,11 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             torch.manual_seed(self.random_state)
             network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
         bridge = Bridge(process, network)
+        passes = 90 * len(data.train) // self.batch_size
+        steps = min(max(passes, 1000), 4000) if self.steps is None else self.steps
         settings = TrainingSettings(
-            cycles=1, score_steps=self.steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
-            learning_rate=self.learning_rate, evaluate_every=max(50, self.steps // 20), patience=self.patience,
+            cycles=1, score_steps=steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
+            learning_rate=self.learning_rate, evaluate_every=max(50, steps // 20), patience=self.patience,
             seed=self.random_state,
         )  # fmt: skip
         for progress in train(bridge, data, settings):
@@ -151,7 +156,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         kept, found, drawn = [], 0, 0
         while found < n:
             count = n if rule is None else max(n - found, 64)
-            tokens = self._draw(template.expand(count, -1), self._legal(legal or {}), temperature, generator)
+            tokens = self._orders.draw(template.expand(count, -1), generator, self._legal(legal or {}), temperature)
             columns = dict(zip(codec.names, codec.cells(tokens), strict=True))
             columns |= {name: [value] * count for name, value in (given or {}).items()}
             rows = nw.from_native(frames.write(columns, self._like_rows()), eager_only=True)
@@ -165,31 +170,48 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         return nw.concat(kept).head(n).to_native()
 
     def impute(self, X: Any, *, draw: bool = False, random_state: int | None = None) -> Any:
-        """The frame with its missing values filled in; columns that it lacks are added.
+        r"""The frame with its missing values filled in; columns that it lacks are added.
+
+        Each gap `x_i` is filled on its own from the observed columns `x_S` of its row, by `p(x_i | x_S)`: with the
+        mean of a number or date, which has the least expected squared error, or the likeliest of other values, which
+        is right most often. A column keeps its type: where that is whole numbers, the value nearest to the mean is
+        filled in. (pandas makes a column of whole numbers real as soon as it has a gap; `Int64` does not change.)
+        Numbers that are only codes have no mean: say so by `kinds={"zip": "category"}`, or by a categorical type.
 
         Args:
             X: the frame.
-            draw: draw values from their joint distribution, as multiple imputation needs. If False, each gap is filled
-                on its own from what is known: with the mean of a number, the likeliest of other values.
+            draw: draw the gaps of a row from their joint distribution instead, as multiple imputation needs.
             random_state: seed of draws; default: the model's.
         """
-        return frames.write(self.filled(frames.read(X), draw, random_state), X)
+        schema = nw.from_native(X, eager_only=True).schema
+        real = {name: dtype.is_float() for name, dtype in schema.items()}
+        return frames.write(self.filled(frames.read(X), draw, random_state, real), X)
 
-    def filled(self, content: Table, draw: bool = False, random_state: int | None = None) -> dict[str, list[Value]]:
-        """As `impute`, for a table that was read from a file: its columns by name."""
+    def filled(
+        self,
+        content: Table,
+        draw: bool = False,
+        random_state: int | None = None,
+        real: Mapping[str, bool] | None = None,
+    ) -> dict[str, list[Value]]:
+        """As `impute`, for a table that was read from a file: its columns by name.
+
+        `real` says which columns can hold real numbers; default: those that are not of whole numbers.
+        """
         tokens = self._blanked(content)
-        blank = tokens < 0
-        if draw:
-            filled = self._draw(tokens, self._present(), 1.0, self._generator(random_state))
-            values = self._codec.cells(filled)
-        else:
-            values = self._expected(tokens)
-        columns = {}
-        for position, name in enumerate(self._codec.names):
-            old = _cells(content, name)
-            gaps = blank[:, position].tolist()
-            columns[name] = [new if gap else was for gap, new, was in zip(gaps, values[position], old, strict=True)]
-        return {name: columns.get(name) or _cells(content, name) for name in dict.fromkeys([*content.names, *columns])}
+        rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
+        gaps, values = tokens[rows] < 0, list[list[Value]]()
+        if draw and len(rows):
+            drawn = self._orders.draw(tokens[rows], self._generator(random_state), self._present())
+            values = self._codec.cells(drawn)
+        elif len(rows):
+            values = self._expected(tokens[rows], real or {})
+        columns = {name: content.cells(name) for name in dict.fromkeys([*content.names, *self._codec.names])}
+        for name, found, gone in zip(self._codec.names, values, gaps.T.tolist(), strict=False):
+            for row, value, gap in zip(rows.tolist(), found, gone, strict=True):
+                if gap:
+                    columns[name][row] = value
+        return columns
 
     def predict_proba(self, X: Any, column: str) -> Float[np.ndarray, "rows values"]:
         """`p(column | all else that X knows)`, for every row; what `classes` names, in that order.
@@ -199,7 +221,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         position = self._position(column)
         tokens = self._blanked(frames.read(X))
         tokens[:, position] = -1
-        log_p = torch.cat([self._posterior(part)[:, position] for part in tokens.split(_AT_ONCE)])
+        log_p = torch.cat([part[:, position] for part in self._orders.batches(tokens)])
         return log_p[:, self._present()[position]].softmax(-1).numpy()
 
     def conditionals(self, template: Int[Tensor, " d"]) -> list[Float[np.ndarray, " states"]]:
@@ -227,9 +249,9 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         if draws < 2:
             raise ValueError(f"draws must be at least 2, got {draws}")
         content = frames.read(X)
-        tokens = torch.from_numpy(tokens_of(content, self._codec))
+        tokens = torch.from_numpy(tokens_of(content, self._codec)).long()
         generator = self._generator(random_state)
-        values = np.stack([self._log_prob(tokens, generator).numpy() for _ in range(draws)])
+        values = np.stack([self._orders.log_prob(tokens, generator).numpy() for _ in range(draws)])
         density = np.zeros(len(tokens))
         for name, column in zip(self._codec.names, self._codec.columns, strict=True):
             index = content.names.index(name)
@@ -262,15 +284,13 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         model = cls(**about["settings"])
         model.bridge_ = Bridge.from_pretrained(folder)
         model.codec_, model.notes_ = Configurable.from_config(about["codec"]), about["notes"]
-        model._like = _empty(about["library"], about["types"])
+        model._like = frames.empty(about["library"], about["types"])
         return model
 
     @classmethod
     def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
         """The model that a bridge with a mask is, such as that of a run; it samples frames of pandas."""
-        process = bridge.process
-        if not (isinstance(process, BridgeProcess) and process.num_states > codec.num_states):
-            raise ValueError("a process with a mask is needed, which tells what is known from noise: train with --mask")
+        AllOrders(bridge, codec.num_states)  # refuses a bridge without a mask
         model = cls()
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
         return model
@@ -283,9 +303,13 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             raise NotFittedError("this TableModel has not learned a table yet: call fit first")
         return self.codec_
 
+    @property
+    def _orders(self) -> AllOrders:
+        return AllOrders(self.bridge_, self._codec.num_states)
+
     def _like_rows(self) -> Any:
         """A frame without rows, with the library and the types of the one that was learned."""
-        return self._like if hasattr(self, "_like") else _empty("pandas", {})
+        return self._like if hasattr(self, "_like") else frames.empty("pandas", {})
 
     def _generator(self, random_state: int | None) -> torch.Generator:
         return seeded(self.random_state if random_state is None else random_state, "rows")
@@ -326,100 +350,15 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
                 present[position, column.missing] = False
         return present
 
-    def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
-        """The tokens of a table: -1 where a value is missing."""
-        codec = self._codec
-        tokens = torch.full((len(content.codes), len(codec.names)), -1)
-        for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
-            if name not in content.names:
-                continue
-            index = content.names.index(name)
-            values = content.distinct[index]
-            states = column.states(values, nearest=True)
-            gone = np.array([value is None or value == "" for value in values], dtype=bool)
-            if column.missing is not None:
-                gone |= states == column.missing
-            unknown = (states < 0) & ~gone
-            if unknown.any():
-                raise ValueError(f"column {name!r} has {column.describe()}, got {values[int(unknown.argmax())]!r}")
-            tokens[:, position] = torch.from_numpy(np.where(gone, -1, states)[content.codes[:, index].astype(np.int64)])
-        return tokens
-
-    # -- the bridge ---------------------------------------------------------------------------------------------------
-
-    def _draw(
-        self,
-        template: Int[Tensor, "b d"],
-        legal: Bool[Tensor, "d n"] | None,
-        temperature: float,
-        generator: torch.Generator,
-    ) -> Int[Tensor, "b d"]:
-        """Fill the blanks of each row, one at a time in a random order."""
-        tokens = template.clone()
-        for part in tokens.split(_AT_ONCE):  # a view
-            order = torch.rand(part.shape, generator=generator)
-            while (blank := part < 0).any():
-                rows = blank.any(-1).nonzero().squeeze(-1)
-                position = order.masked_fill(~blank, 2.0)[rows].argmin(-1)
-                log_p = self._posterior(part[rows]).take_along_dim(position[:, None, None], 1).squeeze(1)
-                if legal is not None:
-                    log_p = torch.where(legal[position], log_p, -torch.inf)
-                drawn = torch.multinomial((log_p / temperature).softmax(-1), 1, generator=generator)
-                part[rows, position] = drawn.squeeze(-1)
-        return tokens
-
-    def _log_prob(self, tokens: Int[Tensor, "b d"], generator: torch.Generator) -> Float[Tensor, " b"]:
-        """`Σ log p(x_i | those before it)` in a random order of the columns, for each row."""
-        parts = []
-        for part in tokens.split(_AT_ONCE):
-            order = torch.rand(part.shape, generator=generator).argsort(-1)
-            known, total = torch.full_like(part, -1), torch.zeros(len(part), dtype=torch.float64)
-            for position in order.split(1, dim=-1):
-                token = part.gather(-1, position)
-                log_p = self._posterior(known).take_along_dim(position[..., None], 1).squeeze(1)
-                total += log_p.gather(-1, token).squeeze(-1)
-                known.scatter_(-1, position, token)
-            parts.append(total)
-        return torch.cat(parts)
-
-    @torch.no_grad()
-    def _posterior(self, tokens: Int[Tensor, "b d"]) -> Float[Tensor, "b d n"]:
-        """`log p(x_i | x_S)` for all columns `i`, with `S` those that are not blank; time is the share of blanks."""
-        bridge, blank = self.bridge_.eval(), tokens < 0
-        t = blank.double().mean(-1).clamp_min(0.5 / tokens.shape[1])
-        x_t = torch.where(blank, bridge.num_states - 1, tokens)
-        return bridge.log_posterior(x_t.to(bridge.device), t.to(bridge.device)).double().cpu()
-
-    def _expected(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
-        """For each column and row the mean of a number, or the likeliest value of another kind."""
-        present = self._present()
-        found: list[list[Value]] = [[] for _ in self._codec.names]
-        for part in tokens.split(_AT_ONCE):
-            p = torch.where(present, self._posterior(part), -torch.inf).softmax(-1).numpy()
-            for position, column in enumerate(self._codec.columns):
-                found[position] += _expected(column, p[:, position, : len(column)])
+    def _expected(self, tokens: Int[Tensor, "b d"], real: Mapping[str, bool]) -> list[list[Value]]:
+        """For each column, the value that stands best for `p(x_i | x_S)` in each row."""
+        present, found = self._present(), list[list[Value]]([] for _ in self._codec.names)
+        for log_p in self._orders.batches(tokens):
+            p = torch.where(present, log_p, -torch.inf).softmax(-1).numpy()
+            for position, (name, column) in enumerate(zip(self._codec.names, self._codec.columns, strict=True)):
+                found[position] += column.expected(p[:, position, : len(column)], real.get(name))
         return found
 
-
-def _expected(column: Column, p: Float[np.ndarray, "b n"]) -> list[Value]:
-    """The mean of a number, or the likeliest value of another kind, where states have these probabilities."""
-    means = column.means()
-    if not isinstance(column, Number):
-        return [means[state] for state in p.argmax(-1).tolist()]
-    sizes = np.array([0.0 if mean is None else mean for mean in means], dtype=float)
-    return [round(value) if column.integer else value for value in (p @ sizes).tolist()]
-
-
-def _cells(content: Table, name: str) -> list[Value]:
-    """A column of a table, row by row; all missing, if the table does not have it."""
-    if name not in content.names:
-        return [None] * len(content.codes)
-    index = content.names.index(name)
-    return [content.distinct[index][code] for code in content.codes[:, index].tolist()]
-
-
-def _empty(library: str, types: Mapping[str, str]) -> Any:
-    """A frame without rows."""
-    dtypes = {name: getattr(nw, text.partition("(")[0], nw.String) for name, text in types.items()}
-    backend: Any = nw.Implementation(library)
-    return nw.from_dict({name: [] for name in types}, dtypes, backend=backend).to_native()
+    def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
+        """The tokens of a table: -1 where a value is missing."""
+        return torch.from_numpy(tokens_of(content, self._codec, gaps=True))

@@ -74,6 +74,26 @@ class ImageResult(ImageQuality):
     """The step of the model that was evaluated."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableResult:
+    """How like real rows of one split some rows are: see `dmb.quality.Quality`."""
+
+    split: str
+    what: str
+    """`samples`, `independent columns` or `training rows`."""
+    rows: int
+    """Number of real rows, and of samples."""
+    shapes: float
+    pairs: float
+    auc: float
+    auc_error: float
+    accuracy: float
+    copies: float
+    seed: int
+    step: int | None = None
+    """The step of the model that was evaluated."""
+
+
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
@@ -104,6 +124,17 @@ def read_bounds(folder: Path) -> dict[str, BoundResult]:
 def read_images(folder: Path) -> dict[str, ImageResult]:
     """The distances of images that `dmb fid` has written, by split."""
     return _results(ImageResult, read_evaluations(folder).get("images", {}), "fid", folder)
+
+
+def read_tables(folder: Path) -> list[TableResult]:
+    """How like real rows samples are, and what they are compared with, by split."""
+    results = read_evaluations(folder).get("tables", {})
+    return [
+        _typed(TableResult, values, folder / EVALUATION)
+        for found in results.values()
+        if isinstance(found, dict)
+        for values in found.values()
+    ]
 
 
 def read_evaluations(folder: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from dmb import checks
-from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.evaluation import ImageQuality, Likelihood, TableQuality
 from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
@@ -237,13 +237,19 @@ class Run:
         """The evaluation that the model in the folder comes from; None before the first."""
         return best(self.metrics())
 
-    def add_evaluation(self, result: Likelihood | ImageQuality, evaluated: Record | None) -> None:
+    def add_evaluation(self, result: Likelihood | ImageQuality | TableQuality, evaluated: Record | None) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
+        step = {"step": None if evaluated is None else evaluated.step}
         try:
             with locked(self.path, ".evaluation.lock", wait=True):
                 results = read_evaluations(self.path)
-                place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-                place[result.split] = vars(result) | {"step": None if evaluated is None else evaluated.step}
+                if isinstance(result, TableQuality):
+                    results.setdefault("tables", {})[result.split] = {
+                        what: found | step for what, found in result.records().items()
+                    }
+                else:
+                    place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+                    place[result.split] = vars(result) | step
                 write_json(self.path / EVALUATION, results)
         except ValueError as error:
             raise ValueError(f"the result was printed, but cannot be stored: {error}") from error

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from dmb.data.columns.number import MISSING, as_number
+from dmb.data.columns.base import MISSING, as_number
 from dmb.data.unicode import encoding_of, notes_of
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}

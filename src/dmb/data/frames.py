@@ -1,8 +1,10 @@
 """Data frames, of pandas, Polars or any other library that narwhals knows, as tables and back."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
+import narwhals.selectors
 import numpy as np
 
 from dmb.data.columns import Value
@@ -25,12 +27,25 @@ def read(frame: Any) -> Table:
     check_names(names)
     codes, distinct = np.empty((len(frame), len(names)), dtype=np.uint32), []
     for index, name in enumerate(frame.columns):
-        known: dict[Value, int] = {}
-        codes[:, index] = [
-            known.setdefault(None if is_missing(value) else value, len(known)) for value in frame[name].to_list()
-        ]
-        distinct.append(list(known))
+        codes[:, index], values = _encoded(frame[name])
+        distinct.append(values)
     return Table(names, codes, distinct, [])
+
+
+def _encoded(series: nw.Series[Any]) -> tuple[np.ndarray, list[Value]]:
+    """The number of each cell's value, in the order of their first occurrence, and these values."""
+    known: dict[Any, int] = {}
+    codes = np.array([known.setdefault(value, len(known)) for value in series.to_list()], dtype=np.int64)
+    missing = np.array([is_missing(value) for value in known], dtype=bool)
+    values: list[Value] = list(known)
+    if missing.any():  # nan is not nan, and there are several kinds of nothing: all are one
+        first = int(missing.argmax())
+        kept = ~missing
+        kept[first] = True
+        number = kept.cumsum() - 1
+        codes = np.where(missing, number[first], number)[codes]
+        values = [None if gone else value for value, gone, keep in zip(values, missing, kept, strict=True) if keep]
+    return codes, values
 
 
 def write(columns: dict[str, list[Value]], like: Any) -> Any:
@@ -49,6 +64,23 @@ def write(columns: dict[str, list[Value]], like: Any) -> Any:
                 series = series.cast(template[name].dtype)
         found.append(series)
     return nw.to_native(nw.concat([series.to_frame() for series in found], how="horizontal"))
+
+
+def coded(frame: Any) -> list[str]:
+    """Columns whose type says that they are categories, though their values are numbers."""
+    found = nw.from_native(frame, eager_only=True).select(nw.selectors.categorical())
+    return [
+        name
+        for name in found.columns
+        if any(isinstance(value, int | float) for value in found[name].unique().to_list())
+    ]
+
+
+def empty(library: str, types: Mapping[str, str]) -> Any:
+    """A frame without rows, of a library that narwhals knows; types are called as narwhals calls them."""
+    dtypes = {name: getattr(nw, text.partition("(")[0], nw.String) for name, text in types.items()}
+    backend: Any = nw.Implementation(library)
+    return nw.from_dict({name: [] for name in types}, dtypes, backend=backend).to_native()
 
 
 def is_missing(value: Any) -> bool:

@@ -64,6 +64,12 @@ def test_evaluate_prints_json_and_remembers_it(run, capsys):
     assert read_evaluations(run)["test"] == result | {"step": Run.open(run).best().step}
 
 
+def test_quality_is_refused_for_what_is_no_table(run, capsys):
+    assert dmb_("evaluate", run, "--quality") == 2
+    said = f"dmb: --quality is for tables, and {run} is no model of one: leave it out, or use dmb fid for images\n"
+    assert capsys.readouterr().err == said
+
+
 def test_evaluate_gives_the_same_figure_twice_and_another_with_another_seed(run, capsys):
     for seed in (0, 0, 1):
         assert dmb_("evaluate", run, "--sequences", 20, "--seed", seed, "--json") == 0

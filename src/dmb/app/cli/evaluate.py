@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting
-from dmb.app.evaluation import likelihood
+from dmb.app.evaluation import RealRows, likelihood, table_of, table_quality
 from dmb.app.runs import Run
 from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
@@ -23,13 +23,15 @@ def evaluate(
     batch_size: int = 128,
     seed: int = 0,
     accelerator: Accelerator = "auto",
+    quality: bool = False,
     recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
 ) -> int:
     """Compute an upper bound on the bits per token that a run's model needs for unseen data, with its standard error.
 
     Examples: `dmb evaluate RUN`; `dmb evaluate RUN --sequences 500 --samples 4`; `dmb evaluate RUN --data sequel.txt`.
-    The result is stored in RUN/evaluation.json. For the quality of images see `dmb fid`.
+    The result is stored in RUN/evaluation.json. For a table, `--quality` also compares samples with unseen rows; for
+    the quality of images see `dmb fid`.
 
     Args:
         run: the run folder.
@@ -40,10 +42,16 @@ def evaluate(
         batch_size: sequences per network call.
         seed: seed of times and noise.
         accelerator: cpu, cuda, or auto: a GPU if there is one.
+        quality: also compare samples of a table with rows of the split: shapes of columns, trends of pairs, how well a
+            classifier tells them apart, what can be learned from them, and whether they are copies; beside independent
+            columns and the training rows themselves.
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
         json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)
+    table = table_of(run, folder.codec) if quality else None
+    if quality and data is not None:
+        raise ValueError(f"--quality compares with the run's own training rows: leave out --data, got {data}")
     evaluated, bridge = folder.best(), folder.bridge(device(accelerator))
     with counting(notes, "reading the data") as progress:
         read = folder.data(data, progress=progress)
@@ -52,9 +60,17 @@ def evaluate(
             bridge, read, split, marginals=folder.summary()["marginals"], sequences=sequences, samples=samples,
             batch_size=batch_size, seed=seed, progress=progress,
         )  # fmt: skip
-    print(to_json(vars(result)) if json_ else result, flush=True)
+    if table is None or not json_:
+        print(to_json(vars(result)) if json_ else result, flush=True)
     if data is None:
         folder.add_evaluation(result, evaluated)
+    if table is not None:
+        with counting(notes, "reading the rows") as progress:
+            real = RealRows(read.source, table, split, sequences, progress)
+        compared = table_quality(bridge, real, seed=seed, progress=lambda what: counting(notes, what))
+        print(to_json(vars(result) | {"quality": compared.records()}) if json_ else compared, flush=True)
+        if data is None:
+            folder.add_evaluation(compared, evaluated)
     return 0
 
 

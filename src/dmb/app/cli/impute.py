@@ -34,8 +34,8 @@ def impute(
         run: the run folder, of a table.
         table: the file with gaps, .csv or .parquet.
         out: the file to write, .csv or .parquet.
-        draw: draw values from their joint distribution; if not, a number becomes its mean given what is known of its
-            row, and any other value the likeliest one.
+        draw: draw values from their joint distribution; if not, a number or date becomes its mean given what is known
+            of its row (the nearest value, in a column of whole numbers), and any other value the likeliest one.
         seed: seed of draws.
         accelerator: cpu, cuda, or auto: a GPU if there is one.
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.

@@ -8,7 +8,17 @@ from typing import Any, Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb.app.records import BoundResult, ImageResult, Record, best, read_bounds, read_images, read_metrics
+from dmb.app.records import (
+    BoundResult,
+    ImageResult,
+    Record,
+    TableResult,
+    best,
+    read_bounds,
+    read_images,
+    read_metrics,
+    read_tables,
+)
 from dmb.app.reports.sampling import effort, reverse_path
 from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
@@ -39,6 +49,7 @@ class Contents:
     records: list[Record]
     bounds: dict[str, BoundResult]
     images: dict[str, ImageResult]
+    tables: list[TableResult]
     marginals: Float[Tensor, "d n"]
     examples: Int[Tensor, "e d"]
     best: Record | None
@@ -87,6 +98,7 @@ def gather(run: Run, seed: int) -> Contents:
     (samples, steps), generator = effort(bridge), seeded(seed, "report", "samples", device=bridge.device)
     return Contents(
         run=run, bridge=bridge, records=records, best=best(records), bounds=read_bounds(run.path),
-        images=read_images(run.path), marginals=summary["marginals"], examples=summary["examples"],
+        images=read_images(run.path), tables=read_tables(run.path),
+        marginals=summary["marginals"], examples=summary["examples"],
         reverse=reverse_path(bridge, samples, steps, generator=generator), steps=steps, seed=seed,
     )  # fmt: skip

@@ -65,6 +65,29 @@ def results(contents: Contents) -> list[Block]:
     return [*blocks, Block(kind="settings", body=settings)]
 
 
+def rows(contents: Contents) -> list[Block]:
+    """Of a table, if `dmb evaluate --quality` was run: how like real rows samples are, beside what they could be."""
+    header = ["rows", "compared with", "shapes of columns", "trends of pairs", "classifier AUC", "accuracy",
+              "nearer to training rows"]  # fmt: skip
+    cells = [
+        [
+            found.what + (_outdated(contents, found.step) if found.what == "samples" else ""),
+            f"{found.rows:,} rows of {found.split}",
+            *(f"{value:.3f}" for value in (found.shapes, found.pairs)),
+            f"{found.auc:.3f} ± {found.auc_error:.3f}",
+            "–" if math.isnan(found.accuracy) else f"{found.accuracy:.3f}",
+            f"{found.copies:.3f}",
+        ]
+        for found in contents.tables
+    ]
+    note = (
+        "Shapes and trends: 1 is perfect. AUC: how well gradient boosting tells rows from real ones; 0.5: not at all. "
+        "Accuracy: of gradient boosting trained on these rows, on real rows, for up to three columns; training rows "
+        "show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying."
+    )
+    return [Block(kind="table", title="Samples beside real rows", body=(header, cells), note=note)] if cells else []
+
+
 def curves(contents: Contents) -> list[Block]:
     """The bound on validation data and the training loss, over steps; each only if it has two points."""
     validation = [r for r in contents.records if r.phase == "validation" and math.isfinite(r.bits)]

@@ -119,7 +119,7 @@ class Columns(Codec):
         return Rows(cells, self.names)
 
     def config(self) -> dict[str, Any]:
-        values = [c.known if isinstance(c, Category) else c.to_config() for c in self.columns]
+        values = [c.known if isinstance(c, Category) and not c.nominal else c.to_config() for c in self.columns]
         return {"names": self.names, "values": values} | ({"left_out": self.left_out} if self.left_out else {})
 
     def _legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:

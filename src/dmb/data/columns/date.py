@@ -5,6 +5,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from dmb.data.columns.base import Column, Value
 from dmb.data.columns.number import Number
@@ -56,6 +57,9 @@ class Date(Column):
 
     def means(self) -> list[Value]:
         return [self._value(number) for number in self.number.means()]
+
+    def expected(self, p: Float[np.ndarray, "b n"], real: bool | None = None) -> list[Value]:
+        return [self._value(number) for number in self.number.expected(p, real=True)]
 
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
         return self.number.log_density(self._numbers(values))

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmb.data.columns.base import Column, Value
+from dmb.data.columns.base import MISSING, Column, Value, as_number, as_numbers, numeric, whole
 from dmb.data.columns.category import Category
 from dmb.data.columns.date import Date, as_moment
-from dmb.data.columns.number import MISSING, Number, as_number
+from dmb.data.columns.number import Number
 
 KINDS = ("category", "number", "date", "drop")
 """What a user can say a column is."""
@@ -58,6 +58,7 @@ def column_of(
         raise ValueError(f"the kind of column {name!r} must be one of {', '.join(KINDS)}, got {kind!r}")
     counts = np.asarray(counts)
     content = _Content(name, values, counts if in_training is None else in_training)
+    nominal = kind == "category"
     if kind is None:
         kind = content.kind()
         useless = _useless(content, kind, counts)
@@ -69,7 +70,7 @@ def column_of(
         return Found(content.number(bins))
     if kind == "date":
         return Found(content.date(bins))
-    column = content.category()
+    column = content.category(nominal)
     return Found(column, f"{name!r} is always {values[0]!r}" if len(column) == 1 else "")
 
 
@@ -80,9 +81,9 @@ class _Content:
         self.name, self.values, self.counts = name, values, counts
         self.empty = np.array([value is None or value != value or not str(value).strip() for value in values])
         self.absent = self.empty | np.array([str(value).strip() in MISSING for value in values])
-        self.numbers = np.array([np.nan if isinstance(value, bool) else as_number(value) for value in values])
+        self.numbers = as_numbers([None if isinstance(value, bool) else value for value in values])
         given = self.numbers[~self.absent]
-        self.numeric = bool(len(given) and np.isfinite(given).all() and not _coded(values))
+        self.numeric = bool(len(given) and numeric(self._but(self.absent)))
         self.dated = not self.empty.all() and all(as_moment(value) is not None for value in self._but(self.empty))
 
     def kind(self) -> str:
@@ -95,10 +96,9 @@ class _Content:
             raise ValueError(f"column {self.name!r} must hold finite numbers, got {odd!r}: it may be a category")
         distinct, place = np.unique(self.numbers[~self.absent], return_inverse=True)  # 1.5 and 1.50 are one
         counts = np.bincount(place, weights=self.counts[~self.absent])
-        integer = all(
-            isinstance(value, int) or str(value).strip().lstrip("+-").isdigit() for value in self._but(self.absent)
+        return Number.of(
+            distinct, counts, bins=bins, integer=whole(self._but(self.absent)), missing=bool(self.absent.any())
         )
-        return Number.of(distinct, counts, bins=bins, integer=integer, missing=bool(self.absent.any()))
 
     def date(self, bins: int) -> Date:
         if not self.dated:
@@ -107,14 +107,14 @@ class _Content:
         counts = self.counts[~self.empty]
         return Date.of(self._but(self.empty), counts, bins=bins, missing=bool(self.empty.any()))
 
-    def category(self) -> Category:
+    def category(self, nominal: bool) -> Category:
         if len(self.values) > MOST_VALUES:
             raise ValueError(
                 f"column {self.name!r} has {len(self.values):,} values, too many for categories: remove or round it"
             )
         if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
             raise ValueError(f"column {self.name!r} must hold finite numbers, got nan or inf: make it null or a string")
-        return Category(sorted(self.values, key=lambda value: _order(value, self.numeric)))
+        return Category(sorted(self.values, key=lambda value: _order(value, self.numeric)), nominal)
 
     def _but(self, left_out: np.ndarray) -> list[Value]:
         return [value for value, out in zip(self.values, left_out, strict=True) if not out]
@@ -131,12 +131,6 @@ def _useless(content: _Content, kind: str, counts: np.ndarray) -> str:
         what = "prose" if sum(value.count(" ") for value in texts) > 3 * len(texts) else "a name"
         return f"is {what}, with {len(values):,} values in {rows:,} rows"
     return ""
-
-
-def _coded(values: Sequence[Value]) -> bool:
-    """Whether digits are a code such as 00501, not a number."""
-    texts = [value.strip() for value in values if isinstance(value, str)]
-    return any(len(text) > 1 and text[0] == "0" and text.isdigit() for text in texts)
 
 
 def _order(value: Value, numeric: bool) -> tuple[bool, float, str]:

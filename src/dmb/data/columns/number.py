@@ -5,11 +5,9 @@ from math import log
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from dmb.data.columns.base import Column, Value
-
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""What stands for a missing number in files."""
+from dmb.data.columns.base import MISSING, Column, Value, as_numbers
 
 _FINE = 8  # cells of the histogram inside a bin
 _FEWEST = 20  # values in a bin
@@ -94,7 +92,7 @@ class Number(Column):
         return cls(edges, weights, firsts, values[heavy], step, integer, missing)
 
     def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
-        numbers = np.array([as_number(value) for value in values], dtype=float)
+        numbers = as_numbers(values)
         states = np.full(len(numbers), -1)
         inside = np.isfinite(numbers)
         if len(self.weights):
@@ -133,8 +131,17 @@ class Number(Column):
                 found.append(float(np.average(middles[cells], weights=self.weights[cells])))
         return found
 
+    def expected(self, p: Float[np.ndarray, "b n"], real: bool | None = None) -> list[Value]:
+        sizes = np.array([0.0 if mean is None else mean for mean in self.means()], dtype=float)
+        means = p @ sizes
+        if not self.integer or real:
+            return means.tolist()
+        if not len(self.weights):
+            means = self.atoms[self._closest(means)[0]]
+        return [round(mean) for mean in means.tolist()]
+
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
-        numbers = np.array([as_number(value) for value in values], dtype=float)
+        numbers = as_numbers(values)
         found = np.zeros(len(numbers))
         if not len(self.weights):
             return found
@@ -205,20 +212,6 @@ class Number(Column):
         first, last = self.firsts[which - len(self.atoms)], self._lasts[which - len(self.atoms)]
         low, high = self.edges[first] + self.step / 2, self.edges[last] - self.step / 2
         return self._text(low) if self._text(low) == self._text(high) else f"{self._text(low)} to {self._text(high)}"
-
-
-def as_number(value: Value) -> float:
-    """The number that a cell holds, or nan.
-
-    >>> as_number("-1.5e3"), as_number(" 7,25 "), as_number("seven")
-    (-1500.0, 7.25, nan)
-    """
-    if value is None or value == "":
-        return np.nan
-    try:
-        return float(value.replace(",", ".") if isinstance(value, str) else value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
 
 
 def step_of(values: np.ndarray) -> float:

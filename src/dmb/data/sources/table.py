@@ -18,7 +18,8 @@ from dmb.data.codecs.columns import import_pyarrow
 from dmb.data.columns import Column, Value, column_of
 from dmb.data.delimited import layout_of
 from dmb.data.home import Progress, existing, reason
-from dmb.data.partition import split_rows, tenths
+from dmb.data.partition import tenths
+from dmb.data.splits import Rows
 
 _ROWS = 10_000  # read between two reports of progress
 
@@ -30,6 +31,13 @@ class Table(NamedTuple):
     codes: np.ndarray
     distinct: list[list[Value]]
     notes: list[str]
+
+    def cells(self, name: str) -> list[Value]:
+        """A column, row by row; all missing, if the table does not have it."""
+        if name not in self.names:
+            return [None] * len(self.codes)
+        index = self.names.index(name)
+        return [self.distinct[index][code] for code in self.codes[:, index].tolist()]
 
 
 def table(
@@ -68,20 +76,27 @@ def as_data_set(
     codec: Columns | None = None,
     kinds: Mapping[str, str] | None = None,
     bins: int = 64,
+    test: bool = True,
 ) -> DataSet:
-    """The data set of a table that has been read; the arguments are those of `DataSet` and `table`."""
+    """The data set of a table that has been read; the arguments are those of `DataSet` and `table`.
+
+    Without `test`, no row is set apart for a test: the test split is the validation split, and all others train.
+    """
     if len(content.codes) == 0:
         raise ValueError("at least 3 rows are needed, got none")
-    codec, notes = _codec(content, kinds or {}, bins) if codec is None else (codec, [])
-    tokens = tokens_of(content, codec).astype(np.min_scalar_type(codec.num_states - 1))
-    train, validation, test = split_rows(tokens, codec.num_states)
+    parts = tenths(len(content.codes))
+    if not test:
+        parts = [np.sort(np.concatenate([parts[0], parts[2]])), parts[1], parts[1]]
+    codec, notes = _codec(content, parts[0], kinds or {}, bins) if codec is None else (codec, [])
+    tokens = tokens_of(content, codec)
+    train, validation, tested = (Rows(tokens, codec.num_states, rows=rows) for rows in parts)
     return DataSet(
         name=name,
         source=source,
         codec=codec,
         train=train,
         validation=validation,
-        test=test,
+        test=tested,
         state_counts=torch.tensor(codec.state_counts),
         notes=(*content.notes, *notes, *_missing(content, codec)),
     )
@@ -179,12 +194,12 @@ def check_names(names: list[str]) -> None:
         raise ValueError(f"column names must be distinct, got {twice!r} twice")
 
 
-def _codec(content: Table, kinds: Mapping[str, str], bins: int) -> tuple[Columns, list[str]]:
-    """The columns of a table, and notes on them; bins are made of the training split alone."""
+def _codec(content: Table, rows: np.ndarray, kinds: Mapping[str, str], bins: int) -> tuple[Columns, list[str]]:
+    """The columns of a table, and notes on them; bins are made of the training split alone, which has these rows."""
     unknown = [name for name in kinds if name not in content.names]
     if unknown:
         raise ValueError(f"no column is called {unknown[0]!r}: there are {shortened(content.names)}")
-    training = content.codes[tenths(len(content.codes))[0]]
+    training = content.codes[rows]
     columns: dict[str, Column] = {}
     notes, left_out = [], []
     for index, (name, values) in enumerate(zip(content.names, content.distinct, strict=True)):
@@ -200,20 +215,33 @@ def _codec(content: Table, kinds: Mapping[str, str], bins: int) -> tuple[Columns
     return Columns([*columns], [*columns.values()], left_out), notes
 
 
-def tokens_of(content: Table, codec: Columns) -> np.ndarray:
-    """The tokens of a table; columns and values must be those of the codec."""
+def tokens_of(content: Table, codec: Columns, gaps: bool = False) -> np.ndarray:
+    """The tokens of a table; columns and values must be those of the codec.
+
+    With `gaps`, -1 stands for missing values and for columns that the table lacks, and a number that is new has the
+    state of the nearest known one.
+    """
     names = [name for name in content.names if name not in codec.left_out]
-    if set(names) != set(codec.names):
+    if not gaps and set(names) != set(codec.names):
         raise ValueError(f"columns must be {shortened(codec.names)}, got {shortened(content.names)}")
-    tokens = np.empty((len(content.codes), len(codec.names)), dtype=np.int64)
+    kind = np.int64 if gaps else np.min_scalar_type(codec.num_states - 1)
+    tokens = np.full((len(content.codes), len(codec.names)), -1 if gaps else 0, dtype=kind)
     for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
+        if name not in content.names:
+            continue
         index = content.names.index(name)
         values, codes = content.distinct[index], content.codes[:, index]
-        states = column.states(values)
-        if (states < 0).any():
-            unknown = int((states < 0).argmax())
-            row = int((codes == unknown).argmax())
+        states = column.states(values, nearest=gaps)
+        gone = np.zeros(len(values), dtype=bool)
+        if gaps:
+            gone = np.array([value is None or value == "" for value in values], dtype=bool)
+            if column.missing is not None:
+                gone |= states == column.missing
+        unknown = (states < 0) & ~gone
+        if unknown.any():
+            first = int(unknown.argmax())
             legal = f"one of {shortened(column.labels)}" if column.kind == "category" else column.describe()
-            raise ValueError(f"column {name!r} must be {legal}, got {values[unknown]!r} in row {row + 1}")
-        tokens[:, position] = states[codes]
+            row = int((codes == first).argmax())
+            raise ValueError(f"column {name!r} must be {legal}, got {values[first]!r} in row {row + 1}")
+        tokens[:, position] = np.where(gone, -1, states)[codes]
     return tokens

@@ -1,0 +1,101 @@
+"""A bridge with a mask as the model that it is: rows written token by token, in any order."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dmb.bridge import Bridge
+from dmb.processes import BridgeProcess
+
+_MOST_CALLS = 128  # of the network, to write a row
+_MOST_ROWS, _MOST_CELLS = 1024, 1 << 24  # of a network call: rows, and numbers that come out of it
+
+
+class AllOrders:
+    r"""The conditionals `p(x_i | x_S)` of a bridge whose only noise is a mask, for all positions `i` and sets `S`.
+
+    Blanks are -1 in all tokens. Rows are drawn one blank after the other in a random order `σ`, without any error of
+    step size, and `log p(x) ≥ E_σ Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}})`. If there are more than 128 positions,
+    `⌈d / 128⌉` of them are drawn at once, independently given those before, and the bound is that of this model.
+
+    Args:
+        bridge: the bridge.
+        num_values: number of states that data have; the process must have a mask besides.
+
+    >>> import dmb
+    >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.5], [0.9, 0.1]]), mask=True, floor=0.0)
+    >>> model = AllOrders(dmb.Bridge(process, dmb.MLP(3, 2, width=16, blocks=1)), num_values=2)
+    >>> model.log_conditionals(torch.tensor([[1, -1]])).shape
+    torch.Size([1, 2, 3])
+    """
+
+    def __init__(self, bridge: Bridge, num_values: int):
+        if not (isinstance(bridge.process, BridgeProcess) and bridge.num_states > num_values):
+            raise ValueError("a process with a mask is needed, which tells what is known from noise: train with --mask")
+        self.bridge = bridge
+        cells = bridge.num_positions * bridge.num_states
+        self._group = -(-bridge.num_positions // _MOST_CALLS)
+        self._rows = max(1, min(_MOST_ROWS, _MOST_CELLS // cells))
+
+    @torch.no_grad()
+    def log_conditionals(self, tokens: Int[Tensor, "b d"]) -> Float[Tensor, "b d n"]:
+        """`log p(x_i | x_S)` for all positions `i`, with `S` those that are not blank; time is the share of blanks."""
+        bridge, blank = self.bridge.eval(), tokens < 0
+        t = blank.double().mean(-1).clamp_min(0.5 / tokens.shape[1])
+        x_t = torch.where(blank, bridge.num_states - 1, tokens)
+        return bridge.log_posterior(x_t.to(bridge.device), t.to(bridge.device)).cpu()
+
+    def draw(
+        self,
+        template: Int[Tensor, "b d"],
+        generator: torch.Generator,
+        legal: Bool[Tensor, "d n"] | None = None,
+        temperature: float = 1.0,
+    ) -> Int[Tensor, "b d"]:
+        """Fill the blanks of each row in a random order.
+
+        Args:
+            template: rows with blanks.
+            generator: of orders and tokens.
+            legal: the tokens that may be drawn at each position; default: all.
+            temperature: values below 1 favour likely tokens.
+        """
+        tokens = template.clone()
+        for part in tokens.split(self._rows):  # a view
+            blank = part < 0
+            order = torch.rand(part.shape, generator=generator).masked_fill(~blank, 2.0).argsort(-1)
+            left = blank.sum(-1)  # a row's blanks come first in its order
+            for first in range(0, int(left.max()), self._group):
+                rows = (left > first).nonzero().squeeze(-1)
+                position = order[rows, first : first + self._group]
+                log_p = self._at(part[rows], position)
+                if legal is not None:
+                    log_p = torch.where(legal[position], log_p, -torch.inf)
+                p = (log_p / temperature).softmax(-1).flatten(0, 1)
+                drawn = torch.multinomial(p, 1, generator=generator).view(position.shape)
+                old = part[rows].gather(-1, position)
+                part[rows] = part[rows].scatter(-1, position, torch.where(old < 0, drawn, old))
+        return tokens
+
+    def log_prob(self, tokens: Int[Tensor, "b d"], generator: torch.Generator) -> Float[Tensor, " b"]:
+        """`Σ_k log p(x_{σ_k} | those before it)` in a random order `σ`, for each row."""
+        parts = []
+        for part in tokens.split(self._rows):
+            order = torch.rand(part.shape, generator=generator).argsort(-1)
+            known, total = torch.full_like(part, -1), torch.zeros(len(part), dtype=torch.float64)
+            for position in order.split(self._group, dim=-1):
+                token = part.gather(-1, position)
+                total += self._at(known, position).gather(-1, token[..., None]).flatten(1).sum(-1)
+                known.scatter_(-1, position, token)
+            parts.append(total)
+        return torch.cat(parts)
+
+    def batches(self, tokens: Int[Tensor, "b d"]) -> Iterator[Float[Tensor, "k d n"]]:
+        """`log_conditionals` of any number of rows, a part at a time."""
+        return (self.log_conditionals(part).double() for part in tokens.split(self._rows))
+
+    def _at(self, tokens: Int[Tensor, "b d"], position: Int[Tensor, "b g"]) -> Float[Tensor, "b g n"]:
+        """`log_conditionals` at some positions of each row."""
+        return self.log_conditionals(tokens).take_along_dim(position[..., None], 1).double()

@@ -1,0 +1,75 @@
+"""Rows written in any order: one at a time, or several at once where there are many positions."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from dmb import all_orders
+from dmb.all_orders import AllOrders
+from dmb.seeding import seeded
+
+MARGINALS = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.9, 0.1, 0.0]])
+EVERY = torch.tensor(list(product(range(2), range(3), range(2))))
+
+
+@pytest.fixture
+def bridge():
+    """A network of random weights, whose conditionals depend on everything."""
+    counts = torch.tensor([2, 3, 2])
+    process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0, init="gather", state_counts=counts)
+    network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator))
+    return dmb.Bridge(process, network)
+
+
+@pytest.mark.parametrize("calls", [128, 2, 1])
+def test_the_probabilities_of_all_rows_in_one_order_add_up_to_one(bridge, monkeypatch, calls):
+    monkeypatch.setattr(all_orders, "_MOST_CALLS", calls)
+    model = AllOrders(bridge, num_values=3)
+    for seed in range(3):
+        total = sum(model.log_prob(row[None], seeded(seed, "order")).exp().item() for row in EVERY)
+        assert total == pytest.approx(1, abs=1e-6)
+
+
+def test_all_at_once_is_each_given_nothing(bridge, monkeypatch):
+    monkeypatch.setattr(all_orders, "_MOST_CALLS", 1)
+    model = AllOrders(bridge, num_values=3)
+    alone = model.log_conditionals(torch.full((1, 3), -1))[0]
+    expected = sum(alone[position, EVERY[:, position]] for position in range(3))
+    torch.testing.assert_close(model.log_prob(EVERY, seeded(0, "order")).float(), expected)
+
+
+@pytest.mark.parametrize("calls", [128, 2])
+def test_rows_are_drawn_as_often_as_their_probability_says(bridge, monkeypatch, calls):
+    """Rows by chi-square, against the mean of their probabilities over orders."""
+    monkeypatch.setattr(all_orders, "_MOST_CALLS", calls)
+    model = AllOrders(bridge, num_values=3)
+    draws = 20_000
+    drawn = model.draw(torch.full((draws, 3), -1), seeded(0, "rows"))
+    counts = np.array([(drawn == row).all(-1).sum().item() for row in EVERY])
+    orders = 2_000
+    p = np.array([model.log_prob(row.expand(orders, -1), seeded(1, "orders")).exp().mean().item() for row in EVERY])
+    p = p / p.sum()
+    assert counts.sum() == draws
+    chi_square = ((counts - draws * p) ** 2 / (draws * p)).sum()
+    assert chi_square < 40  # 11 degrees of freedom: one in 30,000
+
+
+def test_what_is_given_stays_and_what_is_illegal_is_not_drawn(bridge):
+    legal = torch.ones(3, 4, dtype=torch.bool)
+    legal[1, 0] = False
+    rows = AllOrders(bridge, num_values=3).draw(torch.tensor([[1, -1, -1]]).expand(200, -1), seeded(0, "rows"), legal)
+    assert (rows[:, 0] == 1).all()
+    assert set(rows[:, 1].tolist()) <= {1, 2}
+
+
+def test_a_bridge_without_a_mask_is_refused():
+    process = dmb.BridgeProcess.from_marginals(MARGINALS[::2, :2])
+    with pytest.raises(ValueError, match="a process with a mask is needed"):
+        AllOrders(dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1)), num_values=2)
