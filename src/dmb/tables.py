@@ -19,7 +19,7 @@ from dmb.configurable import Configurable
 from dmb.data import Columns, frames
 from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set, tokens_of
-from dmb.files import to_json, written_whole
+from dmb.files import write_json
 from dmb.networks import MLP
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
@@ -231,7 +231,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             template: the state of every column, and -1 for those that are not given; a column that is given has all its
                 probability on its state.
         """
-        p = self._posterior(template[None])[0].exp().numpy()
+        p = self._orders.log_conditionals(template[None])[0].exp().numpy()
         known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
         return [each / each.sum() for each in known]
 
@@ -274,8 +274,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             "library": str(kept.implementation.value),
             "types": {name: str(dtype) for name, dtype in kept.schema.items()},
         }
-        with written_whole(Path(folder) / "table.json") as part:
-            part.write_text(to_json(about, indent=1))
+        write_json(Path(folder) / "table.json", about)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TableModel":
