@@ -1,7 +1,8 @@
 """How the page of `dmb serve` holds 50 visitors who call at once: are calls lost, how long do they wait, memory.
 
 A server of its own on this machine, with a model of digits that has not been trained; every visitor asks for 16 samples
-of 16 steps, five times. Prints median and worst wait beside the time of a call alone, and the memory of the server.
+of 16 steps, five times. Prints median and worst wait beside the time of a call alone, and the memory of the server,
+which keeps what the last 100 visitors saw: it grows with the first two rounds, and must not with the others.
 Takes about a minute on two idle cores; never more than ten.
 """
 

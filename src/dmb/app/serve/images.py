@@ -25,7 +25,7 @@ class ImageKind(Kind):
     """A picture to paint on: a validation example, a sample, or one of the visitor's own."""
 
     usual = 16
-    verb = "Draw new ones"
+    verb = "Draw"
 
     @property
     def view(self) -> Images:

@@ -59,7 +59,7 @@ def _samples(kind: Kind, folder: Path) -> None:
                 fill = gr.Button(
                     "Fill in", size="md", min_width=90, visible=isinstance(kind, ImageKind), elem_id="fill"
                 )
-                bound = gr.Button("Bound in bits", size="md", min_width=90, elem_id="bound")
+                bound = gr.Button("Bound", size="md", min_width=90, elem_id="bound")
                 cancel = gr.Button("Cancel", variant="stop", size="md", min_width=80, elem_id="cancel")
         with gr.Column(scale=3, min_width=360):
             status = gr.HTML(elem_id="status")

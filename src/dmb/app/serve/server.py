@@ -17,7 +17,7 @@ FIRST_PORT, PORTS = 7860, 100
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
 UPLOAD = 4 << 20
 """Bytes of a file that a visitor may upload."""
-SESSIONS = 200
+SESSIONS = 100
 """Visitors whose films are kept; the oldest ones are forgotten."""
 PIXELS = 1 << 24
 """Of a picture that a visitor may upload; one of twice as many is refused before it is unpacked."""
