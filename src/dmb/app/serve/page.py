@@ -92,7 +92,7 @@ def _samples(kind: Kind, folder: Path) -> None:
         kind.take.click(told(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
     if isinstance(kind, TableKind):
         _distributions(kind, given)
-    cancel.click(do.cancelled, None, [status], cancels=events, **AT_ONCE)
+    cancel.click(None, cancels=events).then(do.cancelled, None, [status], **AT_ONCE)  # else a late step writes over it
     for component in (number, colour):
         component.input(told(do.frame), [scene, number, colour], [picture], trigger_mode="always_last", **AT_ONCE)
     for component in settings.values():
