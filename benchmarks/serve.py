@@ -1,9 +1,9 @@
 """How the page of `dmb serve` holds 50 visitors who call at once: are calls lost, how long do they wait, memory.
 
 A server of its own on this machine, with a model of digits that has not been trained; every visitor asks for 16 samples
-of 16 steps, five times. Prints median and worst wait beside the time of a call alone, and the memory of the server,
-which keeps what the last 100 visitors saw: it grows with the first two rounds, and must not with the others.
-Takes about a minute on two idle cores; never more than ten.
+of 16 steps, twelve times. Prints median and worst wait beside the time of a call alone, and the memory of the server.
+It keeps films of 100 visitors and answers to 400, so memory grows with the first eight rounds, and must not later.
+Takes a few minutes on two idle cores.
 """
 
 import json
@@ -21,7 +21,7 @@ import httpx
 from dmb.app.recipes import recipe
 from dmb.app.runs import Run
 
-VISITORS, ROUNDS, LONGEST = 50, 5, 120.0
+VISITORS, ROUNDS, LONGEST = 50, 12, 120.0
 
 
 def main() -> None:

@@ -19,6 +19,8 @@ UPLOAD = 4 << 20
 """Bytes of a file that a visitor may upload."""
 SESSIONS = 100
 """Visitors whose films are kept; the oldest ones are forgotten."""
+MESSAGES = 400
+"""Visitors for whom answers are kept until they are fetched: more than can wait."""
 PIXELS = 1 << 24
 """Of a picture that a visitor may upload; one of twice as many is refused before it is unpacked."""
 
@@ -119,6 +121,7 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
     Image.MAX_IMAGE_PIXELS = PIXELS
     blocks = page(playground, folder)
     blocks.state_session_capacity = SESSIONS
+    blocks._queue.pending_messages_per_session.max_size = MESSAGES  # it keeps what nobody has fetched
     fonts = (["system-ui", "sans-serif"], ["ui-monospace", "monospace"])  # of the reader's machine
     theme = gr.themes.Default(primary_hue="blue", font=fonts[0], font_mono=fonts[1])
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
