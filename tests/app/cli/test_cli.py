@@ -200,7 +200,7 @@ def test_the_first_lines_say_what_was_understood_and_how_long_it_takes(tmp_path,
 
 
 def test_where_samples_cannot_go_is_said_before_they_are_drawn(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(dmb.Bridge, "sample", lambda *_, **__: pytest.fail("drawn"))
+    monkeypatch.setattr(dmb.Bridge, "trajectory", lambda *_, **__: pytest.fail("drawn"))
     capsys.readouterr()
     for out, message in (("x.foo", "must end in .npy or .png"), ("nowhere/x.npy", "no folder nowhere")):
         assert dmb_("sample", run, "--out", out) == 2
@@ -384,13 +384,13 @@ def test_a_class_is_sampled_by_its_name(tmp_path, capsys, monkeypatch):
     data = settings.data.load()
     run = Run.create(tmp_path / "run", settings, data)
     settings.build(data).write(run.path)
-    labels, sample = [], dmb.Bridge.sample
+    labels, trajectory = [], dmb.Bridge.trajectory
 
     def recorded(bridge, count, *, label, **options):
         labels.append(label.tolist())
-        return sample(bridge, count, label=label, **options)
+        return trajectory(bridge, count, label=label, **options)
 
-    monkeypatch.setattr(dmb.Bridge, "sample", recorded)
+    monkeypatch.setattr(dmb.Bridge, "trajectory", recorded)
     assert [dmb_("sample", run.path, "-n", 2, "--steps", 1, "--label", given) for given in ("dog", 0)] == [0, 0]
     assert labels == [[1, 1], [0, 0]]
     assert dmb_("sample", run.path, "--label", "owl") == 2

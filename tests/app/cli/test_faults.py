@@ -311,7 +311,7 @@ def test_sizes_beyond_the_memory_are_one_line(run, capsys, monkeypatch):
     def much(*_, **__):
         return torch.empty(1 << 60)
 
-    monkeypatch.setattr(dmb.Bridge, "sample", much)
+    monkeypatch.setattr(dmb.Bridge, "trajectory", much)
     assert dmb_("sample", run) == 1
     assert capsys.readouterr().err == "dmb: not enough memory: try smaller sizes, such as width, length or batch_size\n"
 

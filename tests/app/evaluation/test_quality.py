@@ -23,6 +23,7 @@ from dmb.app.tokenizer import VQVAE, TokenizerSettings
 from dmb.app.tokenizer.codes import write_codes
 from dmb.data import DataSet, Picture
 from dmb.data.pixels import Pixels
+from dmb.samplers import State
 
 
 class Brightness(torch.nn.Module):
@@ -158,7 +159,7 @@ def test_a_perfect_model_reaches_the_floor(images, levels, monkeypatch):
     data = dmb.data.images(images, levels)
     bridge, drawn = bridge_for(data), iter(data.train[data.train.spread(30)].split(8))
     monkeypatch.setattr(dmb.app.evaluation.drawing, "AT_ONCE", 8)
-    monkeypatch.setattr(dmb.Bridge, "sample", lambda *_, **__: next(drawn))
+    monkeypatch.setattr(dmb.Bridge, "trajectory", lambda *_, **__: iter([State(0.0, next(drawn))]))
     result = image_quality(bridge, RealImages(data, "validation", images=30))
     assert result.fid == result.floor
     assert (result.floor == result.real) == (levels == 256)
@@ -186,8 +187,8 @@ def test_without_loss_in_the_codec_the_floor_is_the_distance_of_real_images(imag
 def test_samples_have_classes_as_often_as_training_data(tmp_path, monkeypatch):
     data = dmb.data.images(folder_of_images(tmp_path / "images", classes=2), levels=4)
     bridge, asked = bridge_for(data, classes=True), []
-    real = dmb.Bridge.sample
-    monkeypatch.setattr(dmb.Bridge, "sample", lambda self, n, **o: asked.append(o) or real(self, n, **o))
+    real = dmb.Bridge.trajectory
+    monkeypatch.setattr(dmb.Bridge, "trajectory", lambda self, n, **o: asked.append(o) or real(self, n, **o))
     monkeypatch.setattr(dmb.app.evaluation.drawing, "AT_ONCE", 16)
     image_quality(bridge, RealImages(data, images=40), steps=1, guidance=2.0)
     assert torch.equal(torch.cat([options["label"] for options in asked]), data.train.labels(data.train.spread(40)))
