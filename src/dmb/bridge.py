@@ -1,5 +1,6 @@
 """The bridge: one object to train, evaluate, sample, infill, save and load."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -9,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb import checks, losses, paths
+from dmb import checks, losses, numerics, paths
 from dmb.configurable import Configurable, under
 from dmb.heads import Head, MeanHead, ScoreHead
 from dmb.lengths import Lengths
 from dmb.losses import Bound
 from dmb.networks import Network, OrderedNetwork
-from dmb.networks.base import takes, unwrapped
+from dmb.networks.base import marks_of, takes, unwrapped
 from dmb.pretrained import Pretrained
 from dmb.processes.base import ForwardProcess, When
 from dmb.samplers import (
@@ -263,6 +264,9 @@ class Bridge(Pretrained):
 
     def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
         """The network's output. Labels and given positions are passed only to modules that accept them."""
+        if given is not None and marks_of(self.network) is not None:
+            # where noise never looks like data, a token is known with or without a mark, which would only disturb
+            given = given & numerics.pick(self.process.doubtful[None], x_t)
         told = {"label": label, "given": given}
         told = {name: told[name] for name in self._takes if told[name] is not None}
         return self.without_padding(self.network(x_t, clock.t, **told))
@@ -353,6 +357,7 @@ class Bridge(Pretrained):
             x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and given is not None:
             x_T = torch.where(given, kept.expand(count, -1), x_T)
+            self._warn_of_doubt(kept, given[: len(kept)])
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given, legal)
         if self.ordered is not None and name in ("ancestral", "first_hitting"):
             shares = share_grid(64 if steps is None else steps, grid)
@@ -361,6 +366,21 @@ class Bridge(Pretrained):
         if steps is None:
             steps = 1 if name == "first_hitting" else 64
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))
+
+    def _warn_of_doubt(self, kept: Int[Tensor, "b d"], given: Bool[Tensor, "b d"]) -> None:
+        """Warn if the network may take tokens of a template for noise: it has never learned what their mark means."""
+        marks = marks_of(self.network)
+        if "given" in self._takes and (marks is None or marks.any()):
+            return
+        doubtful = given & numerics.pick(self.process.doubtful[None], kept)
+        if doubtful.any():
+            row, position = doubtful.nonzero()[0].tolist()
+            warnings.warn(
+                f"the model may take token {int(kept[row, position])} of the template, at position {position}, for "
+                "noise, because it was trained without given positions: train with infill=0.25, or with a mask as the "
+                "only noise (mask=True, floor=0)",
+                stacklevel=4,
+            )
 
     def _states(self, states: Iterator[State]) -> Iterator[State]:
         while True:

@@ -83,8 +83,11 @@ def with_network(process, head="mean"):
         torch.manual_seed(0)
         network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
         with torch.no_grad():
-            for parameter in network.parameters():
-                parameter.add_(0.2 * torch.randn_like(parameter))
+            for name, parameter in network.named_parameters():
+                # recorded when all tokens at a position had the same mark of being given
+                same = name == "given"
+                noise = torch.randn_like(parameter[:: process.num_states] if same else parameter)
+                parameter.add_(0.2 * (noise.repeat_interleave(process.num_states, 0) if same else noise))
     return dmb.Bridge(process, network, head)
 
 
@@ -143,7 +146,14 @@ def of_a_training(name, data):
         torch.manual_seed(0)
         network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
     model = dmb.Bridge(process, network)
-    settings = {"matrix_steps": 5, "batch_size": 16, "chains": 16, "chain_steps": 4, "evaluate_sequences": 32}
+    settings = {
+        "infill": 0.0,
+        "matrix_steps": 5,
+        "batch_size": 16,
+        "chains": 16,
+        "chain_steps": 4,
+        "evaluate_sequences": 32,
+    }
     steps = {"cycles": 2, "score_steps": 25, "evaluate_every": 25, "log_every": 25, "learning_rate": 1e-4}
     reports = list(dmb.train(model, data, **{**settings, **steps, **options}))
     learned = model.process.learned()

@@ -43,8 +43,18 @@ class Network(nn.Module, Configurable, ABC):
             x_t: noisy tokens.
             t: their times, in [0, 1].
             label: class of each row, or -1 for none; only for a network made with `num_classes`.
-            given: positions that are known to hold data, not noise.
+            given: positions that are known to hold data, not noise. A network that learns what this means has a
+                parameter `given`, see `marks_of`. Its bridge then tells it only of positions in doubt.
         """
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        """Load; models saved before 0.2.0 have one mark for all states (of a position)."""
+        marks, saved = marks_of(self), state_dict.get(f"{prefix}given")
+        if marks is not None and saved is not None and saved.shape != marks.shape:
+            rows = saved.reshape(-1, 1, saved.shape[-1])
+            if rows.shape[-1] == marks.shape[-1] and len(marks) % len(rows) == 0:
+                state_dict[f"{prefix}given"] = rows.expand(-1, len(marks) // len(rows), -1).flatten(0, 1)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
 
 class TimeEmbedding(nn.Module):
@@ -104,6 +114,26 @@ class Conditioning(nn.Module):
             refuse_label(label)
             return F.silu(self.time(t))
         return F.silu(self.time(t) + self.label(label, len(t)))
+
+
+def marks_of(network: nn.Module) -> nn.Parameter | None:
+    """The vectors added to those of given tokens, one per state; None if the network does not learn such marks.
+
+    They are 0, and so say nothing, until training draws them. One vector for all states would not do: a mark says much
+    of a token that is mostly noise, and nothing of a token that noise never takes.
+    """
+    marks = getattr(unwrapped(network), "given", None)
+    return marks if isinstance(marks, nn.Parameter) else None
+
+
+def draw_marks(network: nn.Module, generator: torch.Generator) -> None:
+    """Draw marks that are still 0, large beside the vectors of tokens: a given token is another token from the start.
+
+    From 0, or as small as the vectors of a transformer's tokens, they are learned more slowly.
+    """
+    marks = marks_of(network)
+    if marks is not None and not marks.any():
+        nn.init.normal_(marks, std=0.5, generator=generator)
 
 
 def refuse_many(blocks: int) -> None:

@@ -5,12 +5,15 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dmb.networks.base import Conditioning, Network, refuse_many
 
 
 class MLP(Network):
     """Sums one learned vector per (position, token), then residual blocks conditioned on time by adaptive layer norm.
+
+    A token that is given has a second vector, added to the first; see `Network.forward`.
 
     Where positions are few and their places matter (8×8 images, the columns of a table) it learns far faster on a CPU
     than attention does. First and last layer have `d · n · width` weights each.
@@ -51,7 +54,7 @@ class MLP(Network):
             "num_classes": num_classes, "label_dropout": label_dropout,
         }  # fmt: skip
         self.tokens = nn.EmbeddingBag(num_positions * num_states, width, mode="sum")
-        self.given = nn.Parameter(torch.zeros(num_positions, width))
+        self.given = nn.Parameter(torch.zeros(num_positions * num_states, width))
         self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
         refuse_many(blocks)
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
@@ -73,9 +76,10 @@ class MLP(Network):
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         condition = self.conditioning(t, label)
-        x = self.tokens(x_t + self.offsets)
+        index = x_t + self.offsets
+        x = self.tokens(index)
         if given is not None:
-            x = x + given.to(x.dtype) @ self.given
+            x = x + F.embedding_bag(index, self.given, mode="sum", per_sample_weights=given.to(self.given.dtype))
         for block in self.blocks:
             x = block(x, condition)
         return self.output(self.norm(x)).view(len(x_t), self.num_positions, self.num_states)

@@ -129,13 +129,13 @@ class Transformer(Attentive):
 
     >>> network = Transformer(num_states=27, num_positions=64)
     >>> sum(p.numel() for p in network.parameters())
-    620155
+    622651
     """
 
     block = Block
 
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
-        self.given = nn.Parameter(torch.zeros(width))
+        self.given = nn.Parameter(torch.zeros(self.num_states, width))
         self.conditioning = Conditioning(conditioning, self.num_classes, label_dropout)
 
     def forward(
@@ -150,7 +150,7 @@ class Transformer(Attentive):
         if self.places is not None:
             x = x + self.places
         if given is not None:
-            x = x + given[..., None] * self.given
+            x = x + given[..., None] * F.embedding(x_t, self.given)
         for block in self.blocks:
             x = block(x, condition, self.rotary)
         return self.last(x, condition)

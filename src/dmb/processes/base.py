@@ -86,6 +86,29 @@ class ForwardProcess(Door, Configurable):
         """The prior: the marginals `p_0` carried to `t = 1`, one row per position, or one if all share everything."""
         return self.evolve(self.p_0, 1.0)
 
+    @torch.no_grad()
+    def noise_share(self, t: Time = 0.5) -> Float[Tensor, "g n"]:
+        r"""The chance that a token is noise at time `t`, for each state: `1 - p_0(v) exp(-A_v) / p_t(v)`.
+
+        `A_v` is the intensity of leaving `v`. It is 1 for a mask, and 0 for states that only data take.
+
+        >>> import dmb
+        >>> marginals = torch.tensor([[0.2, 0.3, 0.5]])
+        >>> dmb.BridgeProcess.from_marginals(marginals, floor=0.0).noise_share()  # all gather in the last state
+        tensor([[0.0000, 0.0000, 0.3331]])
+        >>> dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0).noise_share()
+        tensor([[0., 0., 0., 1.]])
+        """
+        clock = self.clock(t, 1)
+        still = self.p_0 * torch.exp(-self.exits(clock.elapsed).intensity[0]).to(self.p_0.dtype)
+        found = self.evolve(self.p_0, clock).detach()
+        return torch.where(found > 0, (1 - still / found).clamp(0, 1), 0.0)
+
+    @property
+    def doubtful(self) -> Bool[Tensor, "g n"]:
+        """The states of data that noise takes as well: half-way, at least one token in a hundred like it is noise."""
+        return self.data_states & (self.noise_share() > 0.01)
+
     # -- abstract methods ---------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -2,10 +2,13 @@
 
 from dmb.bridge import Bridge
 from dmb.data.base import DataSet
+from dmb.networks.base import marks_of
 from dmb.processes import BridgeProcess
 from dmb.schedules import Canonical
 from dmb.training.engine import Engine, skips_bad_steps
 from dmb.training.settings import TrainingSettings
+
+INFILL = 0.25
 
 
 def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine) -> None:
@@ -45,6 +48,16 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
             "a single clock has nothing to learn from the bound, since its rate has no effect in canonical time: "
             "switch on others (floor above 0, or init=uniform)"
         )
+
+
+def infill_share(bridge: Bridge, settings: TrainingSettings) -> float:
+    """The share of training sequences with given positions, chosen if the settings leave it open.
+
+    Where noise can look like data, a network believes a given token only if it has learned to.
+    """
+    if settings.infill is not None:
+        return settings.infill
+    return INFILL if marks_of(bridge.network) is not None and bridge.process.doubtful.any() else 0.0
 
 
 def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dmb.bridge import Bridge
+from dmb.networks.base import draw_marks, marks_of
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
+from dmb.training.fitness import infill_share
 from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
 from dmb.typed import typed
@@ -51,11 +53,12 @@ class Learner:
         self.settings, self.fabric, self.progress = settings, fabric, TrainingState()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
-        given = getattr(self.network, "given", None)
-        if isinstance(
-            given, nn.Parameter
-        ):  # one that no loss reaches would keep several processes waiting for its gradient
-            given.requires_grad_(settings.infill > 0 or bridge.lengths is not None)
+        self.infill = infill_share(bridge, settings)
+        if (marks := marks_of(self.network)) is not None:
+            # marks that no loss reaches would keep several processes waiting for their gradient
+            marks.requires_grad_(self.infill > 0 or bridge.lengths is not None)
+            if marks.requires_grad:
+                draw_marks(self.network, seeded(settings.seed, "marks", device=marks.device))
         self.average = AveragedModel(self.network, multi_avg_fn=self._move_average)
         self.average.requires_grad_(False)
         if settings.compile:

@@ -139,7 +139,7 @@ def _score_backward(
     """
     settings, fabric, model = learner.settings, learner.fabric, learner.model
     generator = seeded(settings.seed, "noise", learner.progress.step, device=fabric.device)
-    given = _given(batch.x_0, settings.infill, generator)
+    given = _given(batch.x_0, learner.infill, generator)
     with fabric.no_backward_sync(learner.wrapped, enabled=not last):
         loss = model.loss(
             batch.x_0,

@@ -61,8 +61,9 @@ class TrainingSettings:
     """Decay of the averaged weights, which are evaluated and saved."""
     adapt_times: bool = True
     """Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly."""
-    infill: float = 0.0
-    """Share of the training sequences with some positions given, to prepare for filling in templates."""
+    infill: float | None = None
+    """Share of the training sequences with some positions given, to prepare for filling in templates;
+    default: 0.25 if noise can look like data, and 0 if it cannot (a mask as the only noise)."""
     compile: bool = False
     """Compile the network with torch.compile."""
 
@@ -116,7 +117,7 @@ class TrainingSettings:
         for name in others:
             _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
-        _require(0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)
+        _require(self.infill is None or 0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)
         _require(self.minutes is None or self.minutes > 0, "minutes", "positive", self.minutes)
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal:

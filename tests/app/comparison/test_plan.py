@@ -118,7 +118,7 @@ def test_a_run_from_before_a_setting_existed_has_its_default(planned, made_up):
     job = planned().jobs()[0]
     made_up(job)
     config = json.loads((job.path / "run.json").read_text())
-    del config["recipe"]["training"]["infill"]
+    del config["recipe"]["training"]["patience"]
     (job.path / "run.json").write_text(json.dumps(config))
     job.refuse_another()
     assert job.task() is None

@@ -4,6 +4,7 @@ import difflib
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 
@@ -37,7 +38,8 @@ EXAMPLES = """\
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. A user error prints one line, with exit code 2; a failure of the computation has exit code 1."""
     try:
-        with interruptible():
+        with interruptible(), warnings.catch_warnings():
+            warnings.showwarning = _note
             code = _called(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output closed it, like `head` does
@@ -105,6 +107,11 @@ def _out_of_memory(error: Exception) -> bool:
     """Whether it says that memory is used up, or that a size is beyond what any machine has."""
     words = ("allocate memory", "out of memory", "not enough memory", "size calculation overflow", "numel: integer")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+
+
+def _note(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line, without the place in the code."""
+    print(f"dmb: note: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(error: object, code: int) -> None:

@@ -178,12 +178,16 @@ def _few(seeds: int) -> int:
 
 
 def _plain(recipe: Recipe) -> Recipe:
-    """The recipe without the file that it came from: runs get it as JSON, which brings no code."""
+    """The recipe without the file that it came from: runs get it as JSON, which brings no code.
+
+    All rows learn from whole sequences, unless the user says otherwise: it is their bounds that are compared.
+    """
     for name, kind in {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice}.items():
         if type(section := getattr(recipe, name)) is not kind:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
-    return replace(recipe, name=recipe.name.rpartition(":")[2])
+    training = replace(recipe.training, infill=recipe.training.infill or 0.0)
+    return replace(recipe, name=recipe.name.rpartition(":")[2], training=training)
 
 
 def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:

@@ -128,7 +128,7 @@ def text8_paper() -> Recipe:
         training=TrainingSettings(
             cycles=10, score_steps=100_000, matrix_steps=100, batch_size=512, learning_rate=3e-4,
             matrix_learning_rate=3e-4, warmup=2500, weight_decay=0.01, weight_decay_until=800_000, ema=0.9999,
-            log_every=100, evaluate_every=10_000, evaluate_sequences=4096,
+            infill=0.0, log_every=100, evaluate_every=10_000, evaluate_sequences=4096,
         ),
     )  # fmt: skip
 
@@ -182,7 +182,7 @@ def codes_paper() -> Recipe:
         head="unscaled_score",
         training=TrainingSettings(
             cycles=10, score_steps=50_000, matrix_steps=100, batch_size=512, learning_rate=3e-4,
-            matrix_learning_rate=3e-4, warmup=2500, weight_decay=0.01, ema=0.9999, log_every=100,
-            evaluate_every=10_000, evaluate_sequences=4096,
+            matrix_learning_rate=3e-4, warmup=2500, weight_decay=0.01, ema=0.9999, infill=0.0,
+            log_every=100, evaluate_every=10_000, evaluate_sequences=4096,
         ),
     )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Is what a template gives believed? Conditionals counted in samples, against exact ones, for every given value.
+
+Values are in two groups: those that noise takes as well (doubtful ones), and all others.
+
+python benchmarks/conditionals.py [RECIPE …] [--infill SHARE] [--steps N]
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmb import Bridge, data, train
+from dmb.app import recipes
+from dmb.data import DataSet
+
+ROWS, DRAWS, LEAST = 20_000, 2_000, 0.02
+
+
+def joint(positions: int, states: int, seed: int = 0) -> np.ndarray:
+    """A mixture of two products: positions depend on each other, and every value says something about the others."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.dirichlet(np.full(states, 0.4), positions) + 0.01 for _ in range(2)]
+    letters = "abcdefgh"[:positions]
+    products = [np.einsum(",".join(letters) + "->" + letters, *(part / part.sum(1, keepdims=True))) for part in parts]
+    return 0.65 * products[0] + 0.35 * products[1]
+
+
+def drawn(mu: np.ndarray, shape: tuple[int, ...]) -> DataSet:
+    flat = np.random.default_rng(1).choice(mu.size, ROWS, p=mu.ravel() / mu.sum())
+    rows = np.stack(np.unravel_index(flat, mu.shape), axis=1).astype(np.uint8)
+    return data.array(rows.reshape(ROWS, *shape), num_states=len(mu))
+
+
+def conditional(mu: np.ndarray, position: int, value: int) -> np.ndarray:
+    """The exact marginals of every position, `[d, n]`, on condition that one has a value."""
+    part = np.take(mu, [value], axis=position)
+    others = range(mu.ndim)
+    rows = [part.sum(tuple(axis for axis in others if axis != i)) for i in others if i != position]
+    rows.insert(position, np.eye(len(mu))[value] * part.sum())
+    return np.stack(rows) / part.sum()
+
+
+def distances(bridge: Bridge, mu: np.ndarray, seed: int = 0) -> dict[str, Tensor]:
+    """Total variation beyond the expected sampling error, for given values with a share of `LEAST`, by group."""
+    positions, states = mu.ndim, len(mu)
+    doubtful = bridge.process.doubtful.expand(positions, -1)
+    shares = [mu.sum(tuple(axis for axis in range(positions) if axis != i)) for i in range(positions)]
+    given = [(i, v) for i in range(positions) for v in range(states) if shares[i][v] > LEAST]
+    template = torch.full((len(given), positions), -1)
+    for row, (position, value) in enumerate(given):
+        template[row, position] = value
+    generator = torch.Generator().manual_seed(seed)
+    samples = bridge.sample(template=template.repeat_interleave(DRAWS, 0), steps=32, generator=generator)
+    found: dict[str, list[Tensor]] = {"doubtful": [], "others": []}
+    for (position, value), rows in zip(given, samples.view(len(given), DRAWS, positions), strict=True):
+        exact = torch.from_numpy(conditional(mu, position, value))
+        shown = torch.nn.functional.one_hot(rows, states).double().mean(0)
+        # the expected distance of DRAWS exact samples: mean absolute errors of normal variables
+        error = (2 / torch.pi * exact * (1 - exact) / DRAWS).sqrt().sum(-1) / 2
+        beyond = ((shown - exact).abs().sum(-1) / 2 - error).clamp(min=0)
+        found["doubtful" if doubtful[position, value] else "others"].append(beyond[torch.arange(positions) != position])
+    return {group: torch.cat(values) for group, values in found.items() if values}
+
+
+CASES: dict[str, tuple[Callable[[], np.ndarray], tuple[int, ...]]] = {
+    "array": (lambda: joint(6, 4), (6,)),
+    "sequences": (lambda: joint(6, 4), (6,)),
+    "text": (lambda: joint(6, 4), (6,)),
+    "digits": (lambda: joint(6, 4), (2, 3)),
+    "images": (lambda: joint(6, 4), (2, 3)),
+}
+
+
+def main(names: list[str], infill: float | None, steps: int) -> None:
+    print(f"total variation beyond sampling error, {DRAWS:,} draws for each given value; mean, worst")
+    for name in names:
+        began = time.process_time()
+        mu = CASES[name][0]()
+        rows = drawn(mu, CASES[name][1])
+        recipe = recipes.recipe(name).changed(
+            infill=infill, cycles=1, score_steps=steps, matrix_steps=0, batch_size=256, learning_rate=4e-3, width=64,
+            blocks=2, dropout=0.0, weight_decay=0.01, patience=0, evaluate_every=steps, tied=False, placed=True,
+        )  # fmt: skip
+        bridge = recipe.build(rows)
+        for _ in train(bridge, rows, recipe.training):
+            pass
+        bound = bridge.bound(rows.test, samples=4, generator=torch.Generator().manual_seed(0))
+        parts = [f"{group} {x.mean():.3f} {x.max():.3f}" for group, x in distances(bridge, mu).items()]
+        seconds = time.process_time() - began
+        print(f"{name:10s} {'   '.join(parts)}   {bound.bits_per_token:.4f} bits   {seconds:.0f} CPU s", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="*", default=list(CASES), choices=[*CASES, []])
+    parser.add_argument("--infill", type=float, default=None)
+    parser.add_argument("--steps", type=int, default=400)
+    options = parser.parse_args()
+    main(options.recipes or list(CASES), options.infill, options.steps)

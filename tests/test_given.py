@@ -1,0 +1,156 @@
+"""What a template gives is believed, whatever the noise: a known value is no noise, even if most values like it are."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import dmb
+from commands import dmb_
+from dmb.app import recipes
+from dmb.networks.base import draw_marks, marks_of
+from dmb.training import TrainingSettings
+from dmb.training.fitness import infill_share
+
+DRAWS = 2000
+SMALL = {
+    "cycles": 1, "matrix_steps": 0, "batch_size": 256, "learning_rate": 5e-3, "warmup": 20, "width": 32, "blocks": 2,
+    "dropout": 0.0, "ema": 0.98, "patience": 0, "evaluate_sequences": 64,
+}  # fmt: skip
+
+
+def language(folder):
+    """Text in three letters, each of which likes its own kind; `b` is the rarest, and what all become."""
+    chain = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]])
+    letters, rng = [0], np.random.default_rng(0)
+    for uniform in rng.random(30_000):
+        letters.append(int((uniform > chain[letters[-1]].cumsum()).sum()))
+    (folder / "letters.txt").write_text("".join(" ab"[letter] for letter in letters))
+    data = dmb.data.text(folder / "letters.txt", length=3)
+    start = np.linalg.matrix_power(chain, 100)[0]
+    return data, start[:, None, None] * chain[:, :, None] * chain[None]
+
+
+def pictures(_):
+    """Pictures of 1 × 3 pixels, bright or dark all over, with noise."""
+    bright, dark = np.array([0.05, 0.15, 0.8]), np.array([0.7, 0.2, 0.1])
+    mu = sum(share * np.einsum("i,j,k->ijk", p, p, p) for share, p in ((0.6, bright), (0.4, dark)))
+    rows = np.random.default_rng(0).choice(mu.size, 20_000, p=mu.ravel())
+    return dmb.data.array(np.stack(np.unravel_index(rows, mu.shape), 1).reshape(-1, 1, 3), num_states=3), mu
+
+
+MARGINALS = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+
+
+def gathering(**options):
+    """A bridge in which all values become the commonest: 2 at the first position, 0 at the second."""
+    process = dmb.BridgeProcess.from_marginals(MARGINALS, **{"floor": 0.0} | options)
+    torch.manual_seed(0)
+    network = dmb.MLP.for_process(process, width=16, blocks=1)
+    torch.nn.init.normal_(network.output.weight)
+    return dmb.Bridge(process, network)
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": True}, {"init": "uniform"}, {"init": "nested", "stages": 2}], ids=str)
+@pytest.mark.parametrize("t", [0.1, 0.5, 0.9])
+def test_the_share_of_noise_is_what_did_not_stay_where_it_was(options, t):
+    process = dmb.BridgeProcess.from_marginals(MARGINALS, **options)
+    P, p_0 = process.to_dense(t).detach(), process.p_0
+    stayed = p_0 * P.diagonal(dim1=1, dim2=2)  # no state is left and entered again
+    found = torch.einsum("dx,dxy->dy", p_0, P)
+    torch.testing.assert_close(process.noise_share(t), 1 - stayed / found, rtol=1e-4, atol=1e-6)
+
+
+def test_only_tokens_in_doubt_are_marked():
+    bridge = gathering()
+    assert bridge.process.doubtful.tolist() == [[False, False, True], [True, False, False]]
+    draw_marks(bridge.network, torch.Generator().manual_seed(0))
+    bridge.eval()
+    given = torch.tensor([[True, False]])
+    for token, marked in ((0, False), (1, False), (2, True)):
+        x_t = torch.tensor([[token, 0]])
+        plain, told = bridge.log_posterior(x_t, 0.9), bridge.log_posterior(x_t, 0.9, given=given)
+        assert (plain[:, 1] != told[:, 1]).any() == marked
+
+
+@pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])
+def test_a_given_token_begins_as_a_token_of_its_own(kind):
+    network = kind(5, 6, width=16, blocks=1)
+    assert not marks_of(network).any()
+    draw_marks(network, torch.Generator().manual_seed(0))
+    marks = marks_of(network).detach().clone()
+    assert marks.std() == pytest.approx(0.5, rel=0.2)
+    draw_marks(network, torch.Generator().manual_seed(1))  # what has been learned stays
+    assert marks_of(network).equal(marks)
+
+
+@pytest.mark.parametrize(
+    ("options", "share"), [({}, 0.25), ({"mask": True}, 0.0), ({"init": "uniform"}, 0.25)], ids=str
+)
+def test_training_shows_given_positions_where_noise_looks_like_data(options, share):
+    bridge = gathering(**options)
+    assert infill_share(bridge, TrainingSettings()) == share
+    assert infill_share(bridge, TrainingSettings(infill=0.7)) == 0.7
+    untold = dmb.Bridge(bridge.process, torch.nn.Identity())
+    assert infill_share(untold, TrainingSettings()) == 0.0
+
+
+def test_a_template_that_may_not_be_believed_is_a_warning():
+    bridge = gathering()
+    with pytest.warns(UserWarning, match="may take token 2 of the template, at position 0, for noise"):
+        bridge.sample(template=torch.tensor([2, -1]), steps=2)
+    bridge.sample(template=torch.tensor([1, -1]), steps=2)  # warnings are errors here
+    gathering(mask=True).sample(template=torch.tensor([2, -1]), steps=2)
+    draw_marks(bridge.network, torch.Generator().manual_seed(0))
+    bridge.sample(template=torch.tensor([2, -1]), steps=2)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_a_line_of_the_command_line(monkeypatch, capsys):
+    monkeypatch.setattr("dmb.app.cli._called", lambda arguments: warnings.warn("not\nbelieved", stacklevel=1) or 0)
+    assert dmb_("sample") == 0
+    assert capsys.readouterr().err == "dmb: note: not believed\n"
+
+
+@pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])
+def test_models_with_one_mark_for_all_states_can_be_loaded(kind):
+    network = kind(5, 6, width=16, blocks=1)
+    old = network.state_dict()
+    old["given"] = torch.randn(6, 16) if kind is dmb.MLP else torch.randn(16)
+    network.load_state_dict(dict(old))
+    marks = network.given.view(-1, 5, 16)
+    assert marks.equal(old["given"].view(-1, 1, 16).expand_as(marks))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "make", "settings"),
+    [
+        ("array", pictures, {"score_steps": 450, "evaluate_every": 450}),
+        # so few steps must all show given positions; and a transformer would need more of them
+        ("text", language, {"score_steps": 400, "evaluate_every": 400, "infill": 1.0, "network": "mlp"}),
+    ],
+    ids=["array", "text"],
+)
+def test_conditionals_are_exact_for_every_value_that_a_template_can_give(name, make, settings, tmp_path):
+    data, mu = make(tmp_path)
+    recipe = recipes.recipe(name).changed(**SMALL | settings)
+    bridge = recipe.build(data)
+    assert bridge.process.doubtful.any()
+    for _ in dmb.train(bridge, data, recipe.training):
+        pass
+    template = torch.full((9, 3), -1)
+    given = [(position, value) for position in range(3) for value in range(3)]
+    for row, (position, value) in enumerate(given):
+        template[row, position] = value
+    samples = bridge.sample(
+        template=template.repeat_interleave(DRAWS, 0), steps=16, generator=torch.Generator().manual_seed(0)
+    )
+    for (position, value), rows in zip(given, samples.view(9, DRAWS, 3).numpy(), strict=True):
+        assert (rows[:, position] == value).all()
+        exact = np.take(mu, value, axis=position) / np.take(mu, value, axis=position).sum()
+        for axis, other in enumerate(i for i in range(3) if i != position):
+            expected, found = exact.sum(1 - axis), np.bincount(rows[:, other], minlength=3) / DRAWS
+            error = np.sqrt(expected * (1 - expected) / DRAWS).sum() / 2
+            assert np.abs(found - expected).sum() / 2 < 3 * error + 0.03, (position, value, other)
