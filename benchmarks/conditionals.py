@@ -96,7 +96,7 @@ def main(names: list[str], infill: float | None, steps: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="*", default=list(CASES), choices=[*CASES, []])
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help=", ".join(CASES))
     parser.add_argument("--infill", type=float, default=None)
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()

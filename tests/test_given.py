@@ -9,6 +9,7 @@ import torch
 import dmb
 from commands import dmb_
 from dmb.app import recipes
+from dmb.bridge import TemplateWarning
 from dmb.networks.base import draw_marks, marks_of
 from dmb.training import TrainingSettings
 from dmb.training.fitness import infill_share
@@ -98,7 +99,7 @@ def test_training_shows_given_positions_where_noise_looks_like_data(options, sha
 
 def test_a_template_that_may_not_be_believed_is_a_warning():
     bridge = gathering()
-    with pytest.warns(UserWarning, match="may take token 2 of the template, at position 0, for noise"):
+    with pytest.warns(TemplateWarning, match="may take token 2 of the template, at position 0, for noise"):
         bridge.sample(template=torch.tensor([2, -1]), steps=2)
     bridge.sample(template=torch.tensor([1, -1]), steps=2)  # warnings are errors here
     gathering(mask=True).sample(template=torch.tensor([2, -1]), steps=2)
@@ -108,9 +109,16 @@ def test_a_template_that_may_not_be_believed_is_a_warning():
 
 @pytest.mark.filterwarnings("default")
 def test_a_warning_is_a_line_of_the_command_line(monkeypatch, capsys):
-    monkeypatch.setattr("dmb.app.cli._called", lambda arguments: warnings.warn("not\nbelieved", stacklevel=1) or 0)
+    def called(_):
+        warnings.warn("not\nbelieved", TemplateWarning, stacklevel=1)
+        warnings.warn("of another package", UserWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("dmb.app.cli._called", called)
     assert dmb_("sample") == 0
-    assert capsys.readouterr().err == "dmb: note: not believed\n"
+    ours, *others = capsys.readouterr().err.splitlines()
+    assert ours == "note: not believed"
+    assert "UserWarning: of another package" in others[0]
 
 
 @pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])

@@ -52,6 +52,10 @@ class Sliceable(Protocol):
     def __getitem__(self, rows: slice, /) -> Int[Tensor, "N d"]: ...
 
 
+class TemplateWarning(UserWarning):
+    """The model may not believe what a template gives."""
+
+
 class Bridge(Pretrained):
     """A generative model of discrete data: a forward process, and a network that reverses it.
 
@@ -367,18 +371,22 @@ class Bridge(Pretrained):
             steps = 1 if name == "first_hitting" else 64
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))
 
-    def _warn_of_doubt(self, kept: Int[Tensor, "b d"], given: Bool[Tensor, "b d"]) -> None:
-        """Warn if the network may take tokens of a template for noise: it has never learned what their mark means."""
+    @property
+    def knows_given(self) -> bool:
+        """Whether the network has learned to tell given tokens from noise. A network without marks is taken at its word."""
         marks = marks_of(self.network)
-        if "given" in self._takes and (marks is None or marks.any()):
-            return
+        return "given" in self._takes and (marks is None or bool(marks.any()))
+
+    def _warn_of_doubt(self, kept: Int[Tensor, "b d"], given: Bool[Tensor, "b d"]) -> None:
+        """Warn if the network may take tokens of a template for noise."""
         doubtful = given & numerics.pick(self.process.doubtful[None], kept)
-        if doubtful.any():
+        if not self.knows_given and doubtful.any():
             row, position = doubtful.nonzero()[0].tolist()
             warnings.warn(
                 f"the model may take token {int(kept[row, position])} of the template, at position {position}, for "
                 "noise, because it was trained without given positions: train with infill=0.25, or with a mask as the "
                 "only noise (mask=True, floor=0)",
+                TemplateWarning,
                 stacklevel=4,
             )
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 from dmb.app.signals import ending_at_once, interruptible
 from dmb.version import __version__
@@ -109,9 +110,15 @@ def _out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
-def _note(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line, without the place in the code."""
-    print(f"dmb: note: {' '.join(str(message).split())}", file=sys.stderr)
+_show = warnings.showwarning
+
+
+def _note(message: Warning | str, category: type[Warning], *place: Any, **others: Any) -> None:
+    """Print a warning of ours as one line, without the place in the code; one of other packages as usual."""
+    if category.__module__.startswith("dmb."):
+        print(f"note: {' '.join(str(message).split())}", file=sys.stderr)
+    else:
+        _show(message, category, *place, **others)
 
 
 def _fail(error: object, code: int) -> None:

@@ -73,7 +73,7 @@ def render(run: Run, licence: str | None = None) -> str:
         duration=duration, finite=math.isfinite, folder=shlex.quote(_public(run.path)), version=__version__,
         mark=Markdown(MARK), command=_training(run),
         own=repr(run.recipe.name) if ".py:" in run.recipe.name else None,
-        size=sum(p.numel() for p in bridge.network.parameters()), can_infill=_can_infill(run, bridge),
+        size=sum(p.numel() for p in bridge.network.parameters()), can_infill=bridge.knows_given or not bridge.process.doubtful.any(),
     )  # fmt: skip
     return f"---\n{_front_matter(run, name, bounds, licence)}---\n\n{body}\n"
 
@@ -196,8 +196,3 @@ def _head(bridge: Bridge) -> str:
     if isinstance(bridge.head, MeanHead):
         return "logits of the clean token given the other positions"
     return "log scores: ratios of probabilities of noisy tokens"
-
-
-def _can_infill(run: Run, bridge: Bridge) -> bool:
-    """Whether the network knows given tokens from noise."""
-    return bridge.process.names > 0 or run.recipe.training.infill > 0
