@@ -373,7 +373,7 @@ class Bridge(Pretrained):
 
     @property
     def knows_given(self) -> bool:
-        """Whether the network has learned to tell given tokens from noise. A network without marks is taken at its word."""
+        """Whether the network has learned to tell given tokens from noise; one without marks is taken at its word."""
         marks = marks_of(self.network)
         return "given" in self._takes and (marks is None or bool(marks.any()))
 

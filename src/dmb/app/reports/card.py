@@ -73,7 +73,8 @@ def render(run: Run, licence: str | None = None) -> str:
         duration=duration, finite=math.isfinite, folder=shlex.quote(_public(run.path)), version=__version__,
         mark=Markdown(MARK), command=_training(run),
         own=repr(run.recipe.name) if ".py:" in run.recipe.name else None,
-        size=sum(p.numel() for p in bridge.network.parameters()), can_infill=bridge.knows_given or not bridge.process.doubtful.any(),
+        size=sum(p.numel() for p in bridge.network.parameters()),
+        can_infill=bridge.knows_given or not bridge.process.doubtful.any(),
     )  # fmt: skip
     return f"---\n{_front_matter(run, name, bounds, licence)}---\n\n{body}\n"
 
