@@ -94,6 +94,22 @@ class TableResult:
     """The step of the model that was evaluated."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordResult:
+    """How many records differ, are new, and are valid: see `dmb.app.evaluation.sequences.Shares`."""
+
+    split: str
+    what: str
+    """`samples`, or the records of a split."""
+    count: int
+    different: float
+    new: float
+    seed: int
+    valid: float | None = None
+    step: int | None = None
+    """The step of the model that was evaluated."""
+
+
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
@@ -128,13 +144,12 @@ def read_images(folder: Path) -> dict[str, ImageResult]:
 
 def read_tables(folder: Path) -> list[TableResult]:
     """How like real rows samples are, and what they are compared with, by split."""
-    results = read_evaluations(folder).get("tables", {})
-    return [
-        _typed(TableResult, values, folder / EVALUATION)
-        for found in results.values()
-        if isinstance(found, dict)
-        for values in found.values()
-    ]
+    return _parts(TableResult, "tables", folder)
+
+
+def read_records(folder: Path) -> list[RecordResult]:
+    """How many samples differ and are new, and of real records, by split."""
+    return _parts(RecordResult, "records", folder)
 
 
 def read_evaluations(folder: Path) -> dict[str, Any]:
@@ -181,6 +196,12 @@ def _results(kind: type[T], found: dict[str, Any], figure: str, folder: Path) ->
     """The results that have this figure, by split."""
     results = {split: values for split, values in found.items() if isinstance(values, dict) and figure in values}
     return {split: _typed(kind, values, folder / EVALUATION) for split, values in results.items()}
+
+
+def _parts(kind: type[T], name: str, folder: Path) -> list[T]:
+    """What `dmb evaluate --quality` has written under a name, of all splits."""
+    splits = [found for found in read_evaluations(folder).get(name, {}).values() if isinstance(found, dict)]
+    return [_typed(kind, values, folder / EVALUATION) for found in splits for values in found.values()]
 
 
 def _typed(kind: type[T], values: Any, file: Path) -> T:

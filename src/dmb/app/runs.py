@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from dmb import checks
-from dmb.app.evaluation import ImageQuality, Likelihood, TableQuality
+from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
 from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
@@ -237,16 +237,17 @@ class Run:
         """The evaluation that the model in the folder comes from; None before the first."""
         return best(self.metrics())
 
-    def add_evaluation(self, result: Likelihood | ImageQuality | TableQuality, evaluated: Record | None) -> None:
+    def add_evaluation(
+        self, result: Likelihood | ImageQuality | TableQuality | RecordQuality, evaluated: Record | None
+    ) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
         step = {"step": None if evaluated is None else evaluated.step}
         try:
             with locked(self.path, ".evaluation.lock", wait=True):
                 results = read_evaluations(self.path)
-                if isinstance(result, TableQuality):
-                    results.setdefault("tables", {})[result.split] = {
-                        what: found | step for what, found in result.records().items()
-                    }
+                if isinstance(result, TableQuality | RecordQuality):
+                    parts = {what: found | step for what, found in result.records().items()}
+                    results.setdefault(result.kind, {})[result.split] = parts
                 else:
                     place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
                     place[result.split] = vars(result) | step

@@ -66,7 +66,7 @@ def test_evaluate_prints_json_and_remembers_it(run, capsys):
 
 def test_quality_is_refused_for_what_is_no_table(run, capsys):
     assert dmb_("evaluate", run, "--quality") == 2
-    said = f"dmb: --quality is for tables, and {run} is no model of one: leave it out, or use dmb fid for images\n"
+    said = f"dmb: --quality is for tables and records, and {run} is no model of them: leave it out, or use dmb fid for images\n"
     assert capsys.readouterr().err == said
 
 

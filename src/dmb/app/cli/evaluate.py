@@ -8,8 +8,10 @@ from tyro.conf import Positional, arg
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting
-from dmb.app.evaluation import RealRows, likelihood, table_of, table_quality
+from dmb.app.evaluation import RealRows, RecordQuality, TableQuality, likelihood, record_quality, table_quality
 from dmb.app.runs import Run
+from dmb.bridge import Bridge
+from dmb.data import Columns, DataSet, Records
 from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
 
@@ -44,12 +46,17 @@ def evaluate(
         accelerator: cpu, cuda, or auto: a GPU if there is one.
         quality: also compare samples of a table with rows of the split: shapes of columns, trends of pairs, how well a
             classifier tells them apart, what can be learned from them, and whether they are copies; beside independent
-            columns and the training rows themselves.
+            columns and the training rows themselves. Of records: how many differ, are new, and are valid (SMILES, if
+            RDKit is installed).
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
         json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)
-    table = table_of(run, folder.codec) if quality else None
+    if quality and not isinstance(folder.codec, Columns | Records):
+        raise ValueError(
+            f"--quality is for tables and records, and {run} is no model of them: leave it out, "
+            "or use dmb fid for images"
+        )
     if quality and data is not None:
         raise ValueError(f"--quality compares with the run's own training rows: leave out --data, got {data}")
     evaluated, bridge = folder.best(), folder.bridge(device(accelerator))
@@ -60,18 +67,25 @@ def evaluate(
             bridge, read, split, marginals=folder.summary()["marginals"], sequences=sequences, samples=samples,
             batch_size=batch_size, seed=seed, progress=progress,
         )  # fmt: skip
-    if table is None or not json_:
+    if not (quality and json_):
         print(to_json(vars(result)) if json_ else result, flush=True)
     if data is None:
         folder.add_evaluation(result, evaluated)
-    if table is not None:
-        with counting(notes, "reading the rows") as progress:
-            real = RealRows(read.source, table, split, sequences, progress)
-        compared = table_quality(bridge, real, seed=seed, progress=lambda what: counting(notes, what))
+    if quality:
+        compared = _compared(bridge, read, split, sequences, seed)
         print(to_json(vars(result) | {"quality": compared.records()}) if json_ else compared, flush=True)
-        if data is None:
-            folder.add_evaluation(compared, evaluated)
+        folder.add_evaluation(compared, evaluated)
     return 0
+
+
+def _compared(bridge: Bridge, data: DataSet, split: str, count: int | None, seed: int) -> TableQuality | RecordQuality:
+    """Samples beside real rows or records."""
+    if not isinstance(data.codec, Columns):
+        with counting(notes, "sampling") as progress:
+            return record_quality(bridge, data, split, count=count, seed=seed, advance=progress)
+    with counting(notes, "reading the rows") as progress:
+        real = RealRows(data.source, data.codec, split, count, progress)
+    return table_quality(bridge, real, seed=seed, progress=lambda what: counting(notes, what))
 
 
 main = command(evaluate)

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 
 from dmb.app.evaluation.drawing import Advance, draw
 from dmb.bridge import Bridge
-from dmb.data import Codec, Columns
+from dmb.data import Columns
 from dmb.data.columns import Column, Date, Number, Value
 from dmb.data.columns.base import as_number
 from dmb.data.columns.date import as_moment
@@ -32,6 +32,8 @@ Progress = Callable[[str], AbstractContextManager[Advance]]
 @dataclass(frozen=True, kw_only=True)
 class TableQuality:
     """Samples, independent columns and training rows, each compared with real rows of one split."""
+
+    kind: ClassVar[str] = "tables"
 
     split: str
     rows: int
@@ -92,15 +94,6 @@ class RealRows:
             values = plain(column, content.distinct[index])
             columns[name] = [values[code] for code in content.codes[chosen, index].tolist()]
         return columns
-
-
-def table_of(run: Path, codec: Codec) -> Columns:
-    """The codec, if it is that of a table."""
-    if not isinstance(codec, Columns):
-        raise ValueError(
-            f"--quality is for tables, and {run} is no model of one: leave it out, or use dmb fid for images"
-        )
-    return codec
 
 
 def table_quality(

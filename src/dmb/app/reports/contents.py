@@ -12,11 +12,13 @@ from dmb.app.records import (
     BoundResult,
     ImageResult,
     Record,
+    RecordResult,
     TableResult,
     best,
     read_bounds,
     read_images,
     read_metrics,
+    read_records,
     read_tables,
 )
 from dmb.app.reports.sampling import effort, reverse_path
@@ -50,6 +52,7 @@ class Contents:
     bounds: dict[str, BoundResult]
     images: dict[str, ImageResult]
     tables: list[TableResult]
+    sequences: list[RecordResult]
     marginals: Float[Tensor, "d n"]
     examples: Int[Tensor, "e d"]
     best: Record | None
@@ -98,7 +101,7 @@ def gather(run: Run, seed: int) -> Contents:
     (samples, steps), generator = effort(bridge), seeded(seed, "report", "samples", device=bridge.device)
     return Contents(
         run=run, bridge=bridge, records=records, best=best(records), bounds=read_bounds(run.path),
-        images=read_images(run.path), tables=read_tables(run.path),
+        images=read_images(run.path), tables=read_tables(run.path), sequences=read_records(run.path),
         marginals=summary["marginals"], examples=summary["examples"],
         reverse=reverse_path(bridge, samples, steps, generator=generator), steps=steps, seed=seed,
     )  # fmt: skip

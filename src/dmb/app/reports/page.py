@@ -29,7 +29,17 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
         ("results", "Results", [results.results]),
         ("curves", "Curves", [results.curves]),
         ("forward", "What is destroyed when, and what was learned", [forward.learned, examples.trajectories]),
-        ("samples", "Samples", [examples.beside_data, results.rows, likeness.marginals, likeness.associations]),
+        (
+            "samples",
+            "Samples",
+            [
+                examples.beside_data,
+                results.rows,
+                results.sequences,
+                likeness.marginals,
+                likeness.associations,
+            ],
+        ),
     )
     advance = progress or (lambda done, total: None)
     advance(0, len(parts) + 1)

@@ -88,6 +88,21 @@ def rows(contents: Contents) -> list[Block]:
     return [Block(kind="table", title="Samples beside real rows", body=(header, cells), note=note)] if cells else []
 
 
+def sequences(contents: Contents) -> list[Block]:
+    """Of records, if `dmb evaluate --quality` was run: how many differ, are new, and are valid."""
+    cells = [
+        [
+            found.what + (_outdated(contents, found.step) if found.what == "samples" else ""),
+            f"{found.count:,}",
+            *("–" if share is None else f"{share:.1%}" for share in (found.different, found.new, found.valid)),
+        ]
+        for found in contents.sequences
+    ]
+    header = ["records", "number", "different", "new", "valid"]
+    note = "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read."
+    return [Block(kind="table", title="Samples beside real records", body=(header, cells), note=note)] if cells else []
+
+
 def curves(contents: Contents) -> list[Block]:
     """The bound on validation data and the training loss, over steps; each only if it has two points."""
     validation = [r for r in contents.records if r.phase == "validation" and math.isfinite(r.bits)]
