@@ -53,6 +53,7 @@ def test_two_rows_through_real_processes(tmp_path, capsys, instead):
         "init": "gather",
         "floor": 0.0,
         "head": "mean",
+        "infill": 0.0,
     }
     settings = flags(**SETTINGS | row, patience=0)
     assert dmb_("train", "digits", "--out", "out/mdlm/seed-0", *settings) == 0
