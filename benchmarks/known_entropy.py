@@ -43,7 +43,7 @@ def main(seeds: int, processes: dict[str, dict[str, Any]]) -> None:
                 "source": "markov", "length": LENGTH, "cycles": 1, "score_steps": STEPS[-1], "tied": False,
                 "seed": seed, "width": 64, "blocks": 2, "dropout": 0.0, "learning_rate": 2e-3, "evaluate_every": 250,
             }  # fmt: skip
-            recipe = recipes.recipe("text").changed(**shared | settings)
+            recipe = recipes.recipe("text_gather").changed(**shared | settings)
             bridge = recipe.build(language)
             for report in train(bridge, language, recipe.training):
                 if report.validation is not None and report.step in STEPS:

@@ -19,7 +19,7 @@ BATCHES, LEARN = 100, 20
 
 
 def main(steps: int) -> None:
-    recipe = recipes.recipe("text").changed(
+    recipe = recipes.recipe("text_gather").changed(
         cycles=1, score_steps=steps, width=64, batch_size=32, dropout=0.0, evaluate_every=steps, evaluate_sequences=64
     )
     text = data.load(recipe.data.source, length=recipe.data.length)

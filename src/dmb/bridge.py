@@ -317,8 +317,8 @@ class Bridge(Pretrained):
 
         Args:
             count: number of sequences. Default: the number of rows of the labels or the template, or 1.
-            steps: network calls; default: 64. `first_hitting` calls the network when a token changes, and with `steps`
-                also at that many times in between. With whole paths it writes one position per call.
+            steps: network calls; default: `usual_steps`. `first_hitting` calls the network when a token changes, and
+                with `steps` also at that many times in between. With whole paths it writes one position per call.
             sampler: `ancestral` (default; exact for any step), `first_hitting`, `tweedie` or `euler` (the paper's); or
                 your own function, see `dmb.samplers.Sampler`. With a score head: `tweedie` (default) or `euler`.
             grid: see `dmb.samplers.time_grid`.
@@ -364,12 +364,17 @@ class Bridge(Pretrained):
             self._warn_of_doubt(kept, given[: len(kept)])
         denoiser = Denoiser(self, label, guidance, temperature, top_p, given, legal)
         if self.ordered is not None and name in ("ancestral", "first_hitting"):
-            shares = share_grid(64 if steps is None else steps, grid)
+            shares = share_grid(self.usual_steps if steps is None else steps, grid)
             one_by_one = name == "first_hitting" or self.ordered.order is not None
             return self._states(in_order(denoiser, x_T, None if one_by_one else shares, generator))
         if steps is None:
-            steps = 1 if name == "first_hitting" else 64
+            steps = 1 if name == "first_hitting" else self.usual_steps
         return self._states(run(denoiser, x_T, time_grid(self.process, steps, grid), generator))
+
+    @property
+    def usual_steps(self) -> int:
+        """Network calls per sample by default: 64, or for whole paths, whose calls cost one token each, all positions."""
+        return 64 if self.ordered is None else self.num_positions
 
     @property
     def knows_given(self) -> bool:

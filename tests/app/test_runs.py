@@ -23,7 +23,7 @@ BASELINE = Fact("marginals alone", "4.5000", "bits")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    recipe = recipes.recipe("text").changed(**SETTINGS)
+    recipe = recipes.recipe("text_gather").changed(**SETTINGS)
     data = dmb.data.markov(length=8)
     run = Run.create(tmp_path_factory.mktemp("runs") / "run", recipe, data)
     bridge = recipe.build(data)

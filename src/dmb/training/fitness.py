@@ -53,11 +53,21 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
 def infill_share(bridge: Bridge, settings: TrainingSettings) -> float:
     """The share of training sequences with given positions, chosen if the settings leave it open.
 
-    Where noise can look like data, a network believes a given token only if it has learned to.
+    Where noise can look like data, a network believes a given token only if it has learned to. And where positions have
+    speeds, which may come to prefer one order, a network that follows it learns to begin with any positions only if
+    training shows that.
     """
     if settings.infill is not None:
         return settings.infill
-    return INFILL if marks_of(bridge.network) is not None and bridge.process.doubtful.any() else 0.0
+    doubts = marks_of(bridge.network) is not None and bool(bridge.process.doubtful.any())
+    return INFILL if doubts or _prefers_an_order(bridge) else 0.0
+
+
+def _prefers_an_order(bridge: Bridge) -> bool:
+    """Whether a network that can follow any order may come to see one only."""
+    clocks = getattr(bridge.process, "clocks", None)
+    speeds = clocks is not None and clocks.speed_weights is not None
+    return bridge.ordered is not None and bridge.ordered.order is None and speeds
 
 
 def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:

@@ -63,7 +63,7 @@ class TrainingSettings:
     """Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly."""
     infill: float | None = None
     """Share of the training sequences with some positions given, to prepare for filling in templates;
-    default: 0.25 if noise can look like data, and 0 if it cannot (a mask as the only noise)."""
+    default: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
     compile: bool = False
     """Compile the network with torch.compile."""
 

@@ -205,3 +205,17 @@ def test_a_setting_that_a_row_changes_cannot_be_given_and_others_can(planned):
     planned("mdlm", fixed={"head"})  # the row has the same
     with pytest.raises(ValueError, match=r"process.order cannot be set: the row mean-descending sets it itself"):
         planned("mdlm", "mean-descending", fixed={"training.learning_rate", "process.order"})
+
+
+def test_rows_decide_what_learns_by_whole_paths(tmp_path):
+    def plan(name, **options):
+        recipe = recipes.recipe(name).changed(source="markov", length=8, width=16, blocks=1)
+        return comparison.plan(recipe, out=tmp_path, command="", seeds=1, steps=10, sequences=4, **options)
+
+    rows = ["mdlm", "mean-nested", "dmb-published", "paths", "paths-learned", "autoregressive"]
+    for by_paths, by_times in zip(plan("text", rows=rows).jobs(), plan("text_gather", rows=rows).jobs(), strict=True):
+        # neither the order of states under a mask nor when Matrix-learning ends matters where it is off
+        same = {"order": "ascending", "matrix_tolerance": 0.0} if by_paths.row.name != "dmb-published" else {}
+        assert by_paths.recipe.changed(**same).settings() == by_times.recipe.changed(**same).settings()
+    [job] = plan("text", rows=["paths"], fixed=["training.matrix_learning_rate"]).jobs()
+    assert job.recipe.training.matrix_learning_rate == 0.1  # what the user says stays

@@ -82,7 +82,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
 
 
-@pytest.mark.parametrize("base", ["digits", "text", "text8_paper"])
+@pytest.mark.parametrize("base", ["digits", "text_gather", "text8_paper"])
 def test_a_row_changes_these_settings_and_no_others(base, tmp_path):
     rows = by_name(shades(tmp_path))
     assert list(rows) == list(GOLDEN)

@@ -34,8 +34,9 @@ def test_only_what_is_named_changes():
 def test_the_command_line_of_a_recipe_names_what_was_changed(name):
     recipe = recipes.recipe(name)
     assert command_line(recipe).split() == ["dmb", "train", recipe.data.source, "--recipe", name]
-    changed = recipe.changed(speeds=True, learning_rate=7e-4, seed=5)
-    assert command_line(changed).split()[5:] == ["--speeds", "--learning-rate", "0.0007", "--seed", "5"]
+    changed = recipe.changed(speeds=not recipe.process.speeds, learning_rate=7e-4, seed=5)
+    speeds = "--no-speeds" if recipe.process.speeds else "--speeds"
+    assert command_line(changed).split()[5:] == [speeds, "--learning-rate", "0.0007", "--seed", "5"]
     assert as_flags({"network.placed": False, "data.length": None}) == ["--no-placed", "--length", "None"]
 
 

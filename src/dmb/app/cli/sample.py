@@ -46,7 +46,7 @@ def sample(
         n: number of samples.
         length: symbols per sample, for text and records; a text longer than in training is written window by window,
             each conditioned on the second half of the previous one.
-        steps: network calls per sample; default: 64. A causal network takes one call per token.
+        steps: network calls per sample; default: 64, or one per token for a network that learned by whole paths.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
         blank: the symbol that stands for a blank in the template.

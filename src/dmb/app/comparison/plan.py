@@ -14,6 +14,7 @@ from dmb.app.runs import Run
 from dmb.data import DataSet
 from dmb.files import write_json
 from dmb.pretrained import WEIGHTS
+from dmb.training import TrainingSettings
 from dmb.typed import typed
 
 RESULTS, MOST_SEEDS = "results.json", 1000
@@ -157,7 +158,7 @@ def plan(
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
         if value := getattr(recipe.training, name):
             raise ValueError(f"{name} must be off in a comparison, because all runs take the same steps; got {value}")
-    recipe = _plain(recipe)
+    recipe = _plain(recipe, fixed)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
     made = Plan(recipe, data, out, (command,), _chosen(data, rows), seeds, steps, sequences, samples)
@@ -177,17 +178,24 @@ def _few(seeds: int) -> int:
     return seeds
 
 
-def _plain(recipe: Recipe) -> Recipe:
+def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
     """The recipe without the file that it came from: runs get it as JSON, which brings no code.
 
-    All rows learn from whole sequences, unless the user says otherwise: it is their bounds that are compared.
+    All rows learn from whole sequences, unless the user says otherwise: it is their bounds that are compared. Which of
+    them learn by whole paths, and which learn an order, is for them to say.
     """
     for name, kind in {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice}.items():
         if type(section := getattr(recipe, name)) is not kind:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
-    training = replace(recipe.training, infill=recipe.training.infill or 0.0)
-    return replace(recipe, name=recipe.name.rpartition(":")[2], training=training)
+    settings: dict[str, Any] = {"infill": recipe.training.infill or 0.0}
+    if recipe.network.network in ("ordered", "causal"):
+        plain = TrainingSettings()
+        settings |= {"network": "transformer", "speeds": False, "orders": plain.orders}
+        settings |= {name: getattr(plain, name) for name in ("matrix_objective", "matrix_learning_rate")}
+    own = {name.rpartition(".")[2] for name in fixed}
+    settings = {name: value for name, value in settings.items() if name not in own}
+    return replace(recipe, name=recipe.name.rpartition(":")[2]).changed(**settings)
 
 
 def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:

@@ -21,12 +21,11 @@ def effort(bridge: Bridge) -> tuple[int, int]:
     """The most samples that the budget allows, and steps for them; a pure function of the model's size."""
     parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
     network, positions, states = bridge.ordered or bridge.network, bridge.num_positions, bridge.num_states
-    in_one_order = isinstance(network, OrderedNetwork) and network.order is not None
     for samples in SAMPLES:
-        steps = positions if in_one_order else min(64, max(16, samples))
+        steps = min(bridge.usual_steps, max(16, samples)) if bridge.ordered is None else positions
         # a transformer uses its weights once per token, an MLP once per sequence
         used = steps * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
-        if isinstance(network, OrderedTransformer) and not in_one_order:
+        if isinstance(network, OrderedTransformer) and network.order is None:
             used = 2 * positions  # every token is asked for once and read once
         cost = samples * (2 * parameters * used + 100 * states * steps * positions)
         if cost <= BUDGET and samples * positions * states <= LARGEST:

@@ -29,8 +29,6 @@ LARGEST = 1 << 27
 """Numbers in the posterior of all samples that are drawn at once."""
 ROWS, ROUNDS = 32, 8
 """Draws of time and noise for a bound: per round, after which one can cancel, and rounds."""
-FILL_STEPS = 64
-"""Network calls to fill in what a visitor left blank before the bound of the rest is computed."""
 
 
 class Moment(NamedTuple):
@@ -202,7 +200,7 @@ class Playground:
         x = template[None]
         if (template < 0).any():
             generator = seeded(seed, "bound", "rest", device=bridge.device)
-            for state in bridge.trajectory(1, template=template, steps=FILL_STEPS, label=classes, generator=generator):
+            for state in bridge.trajectory(1, template=template, label=classes, generator=generator):
                 self.calls += 1
                 x = state.x.cpu()
                 yield Estimate(math.nan, math.nan, int(written.sum()), x[0], 0.0)

@@ -110,7 +110,8 @@ def _settings(kind: Kind) -> dict[str, Any]:
                                    maximum=kind.most, min_width=110)  # fmt: skip
         else:
             found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
-        found["steps"] = gr.Slider(1, MOST_STEPS, value=64, step=1, label="Steps", min_width=150, elem_id="steps")
+        usual = min(MOST_STEPS, playground.bridge.usual_steps)
+        found["steps"] = gr.Slider(1, MOST_STEPS, value=usual, step=1, label="Steps", min_width=150, elem_id="steps")
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
         samplers = playground.samplers
