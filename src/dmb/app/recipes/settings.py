@@ -74,8 +74,8 @@ def sequences() -> Recipe:
 def text() -> Recipe:
     """Text: your own file, or `pydocs`, English from Python's documentation: 20 minutes.
 
-    Learned by whole paths, with an order of writing that is learned too (`speeds`). Masks are the only noise, and what a
-    template gives comes first in the order, so that it is believed.
+    Learned by whole paths, with an order of writing that is learned too (`speeds`). Masks are the only noise, and what
+    a template gives comes first in the order, so that it is believed.
     """
     return Recipe(
         name="text",
