@@ -373,7 +373,7 @@ class Bridge(Pretrained):
 
     @property
     def usual_steps(self) -> int:
-        """Network calls per sample by default: 64; for whole paths, whose calls cost one token each, one per position."""
+        """Network calls per sample by default: 64, or one per position for whole paths, whose calls cost one token."""
         return 64 if self.ordered is None else self.num_positions
 
     @property
