@@ -113,10 +113,11 @@ class Recipe:
     def describe(self) -> str:
         """How it is trained, and for how long."""
         settings = self.training
-        if settings.matrix_objective == "joint":
+        joint = settings.matrix_objective == "joint"
+        if getattr(self.network, "network", None) in ("ordered", "causal"):
+            matrix = "by whole paths" + (", which learn the order as well" if joint else "")
+        elif joint:
             matrix = "which learn the rates as well"
-        elif getattr(self.network, "network", None) in ("ordered", "causal"):
-            matrix = "by whole paths"
         elif not settings.matrix_steps:
             matrix = "with fixed rates"
         else:
