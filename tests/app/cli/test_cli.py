@@ -194,7 +194,7 @@ def test_the_first_lines_say_what_was_understood_and_how_long_it_takes(tmp_path,
     assert dmb_("train", "novel.txt", "--out", "run", "--accelerator", "cpu", *TINY, *flags(length=8, heads=2)) == 0
     said = capsys.readouterr().err
     assert "novel.txt" in said.splitlines()[0]
-    assert "6 steps of Score-learning in 1 cycle after 2 steps" in said
+    assert "6 steps of Score-learning by whole paths, which learn the order as well" in said
     assert "about " in said
     assert "dmb resume run" in said
 
