@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter
 
 from dmb.app.comparison.results import Results, RowResult
 from dmb.app.records import Record
-from dmb.app.reports.drawing import BLUE, GREEN, GREY, ORANGE, WIDTH, gridlines, styled
+from dmb.app.reports.drawing import BLUE, GREEN, GREY, ORANGE, WIDTH, styled
 
 COLOURS = (BLUE, ORANGE, GREEN, "#8a5cc2", "#c4346b", "#a8820a", "#17a2a8", "#7a5230")
 LOOKS = [{"color": colour, "linestyle": dash} for dash in ("-", "--", ":") for colour in COLOURS]
@@ -38,8 +38,6 @@ def curves(results: Results) -> Figure:
     by_tokens.set(xlabel="training tokens", ylabel="validation bound, bits per token")
     by_tokens.xaxis.set_major_formatter(EngFormatter())
     by_time.set_xlabel("CPU minutes of training" + (": not recorded" if drawn and np.isnan(minutes) else ""))
-    for axes in (by_tokens, by_time):
-        gridlines(axes)
     if drawn:
         figure.legend(loc="outside right upper", title="at the end, mean of seeds", alignment="left", title_fontsize=8)
     return figure

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dmb.app.reports.drawing import BLUE, COLOURS, GREY, ORANGE, WIDTH, gridlines, styled
+from dmb.app.reports.drawing import BLUE, COLOURS, GREY, ORANGE, WIDTH, styled
 
 Values = Float[np.ndarray, " _"]
 
@@ -43,8 +43,7 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, los
         axes.set_ylim(values.min() - margin, np.quantile(values, 0.95) + margin)
     elif values.min() > 0 and values.max() > 20 * values.min():
         axes.set_yscale("log")
-    axes.set_xlabel("steps of Score-learning")
-    axes.set_ylabel(quantity)
+    axes.set(xlabel="steps of Score-learning", ylabel=quantity)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _finish(axes, beside=len(lines) > 2)
@@ -60,10 +59,7 @@ def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str])
     # in the order of the lines from top to bottom, so that the eye finds its way from a line to its name
     for colour, state in zip(COLOURS, sorted(named, key=lambda state: -chance[state].sum()), strict=False):
         axes.plot(t, chance[state], color=colour, linewidth=1.8, label=named[state])
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xlim(t[0], t[-1])
-    axes.set_xlabel("time t")
-    axes.set_ylabel("chance to be unchanged")
+    axes.set(xlim=(t[0], t[-1]), ylim=(-0.02, 1.02), xlabel="time t", ylabel="chance to be unchanged")
     _finish(axes, beside=True)
     return figure
 
@@ -79,8 +75,7 @@ def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
         return figure
     axes.plot(before[0], color=GREY, linewidth=1.1, label="at the first evaluation")
     axes.plot(after[0], color=BLUE, linewidth=2, label="at the last")
-    axes.set_xlabel("position")
-    axes.set_ylabel("log speed")
+    axes.set(xlabel="position", ylabel="log speed")
     _finish(axes)
     return figure
 
@@ -91,7 +86,6 @@ def _panel() -> tuple[Figure, Axes]:
 
 
 def _finish(axes: Axes, beside: bool = False) -> None:
-    gridlines(axes)
     options: dict[str, Any] = {"loc": "upper left"} if beside else {"loc": "lower right", "ncols": 3}
     legend = axes.legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
     for entry in legend.get_texts():
