@@ -170,7 +170,7 @@ def test_all_commands_that_made_the_table_are_kept_once(planned):
     for command in ("first", "second", "first"):
         plan = planned(command=command).with_earlier()
         written(plan)
-    assert plan.commands == ("first", "second")
+    assert plan.commands == ["first", "second"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"comparison": {"rows": ["magic"]}}'])

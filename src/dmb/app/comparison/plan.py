@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,19 +74,6 @@ class Job:
         return max((record.step for record in read_metrics(self.path)), default=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Earlier:
-    """What `Plan.to_json` wrote."""
-
-    recipe: dict[str, Any]
-    rows: list[str]
-    commands: list[str]
-    seeds: int
-    steps: int
-    sequences: int
-    samples: int
-
-
 @dataclass(frozen=True)
 class Plan:
     """A comparison in the folder `out`: rows that share `recipe`, each with the seeds 0 to `seeds - 1`.
@@ -96,7 +84,7 @@ class Plan:
     recipe: Recipe
     data: DataSet
     out: Path
-    commands: tuple[str, ...]  # one, and those of earlier rows
+    commands: list[str]  # one, and those of earlier rows
     rows: tuple[Row, ...]
     seeds: int
     steps: int
@@ -106,10 +94,9 @@ class Plan:
     def jobs(self) -> list[Job]:
         """All runs: those of the first seed come first, so that there soon is something of every row."""
         jobs = []
-        for seed, row in [(seed, row) for seed in range(self.seeds) for row in self.rows]:
-            recipe, path = row.apply(self.recipe, self.data, self.steps), self.out / row.name / f"seed-{seed}"
-            recipe = replace(recipe, training=replace(recipe.training, seed=seed))
-            jobs.append(Job(row, seed, recipe, path, self.sequences, self.samples))
+        for seed, row in product(range(self.seeds), self.rows):
+            recipe = row.apply(self.recipe, self.data, self.steps).changed(seed=seed)
+            jobs.append(Job(row, seed, recipe, self.out / row.name / f"seed-{seed}", self.sequences, self.samples))
         return jobs
 
     def to_json(self) -> dict[str, Any]:
@@ -123,18 +110,19 @@ class Plan:
         if not file.is_file():
             return self
         try:
-            found = typed(_Earlier, json.loads(file.read_text(encoding="utf-8"))["comparison"])
-            recipe, steps, seeds = Recipe.from_json(found.recipe), found.steps, max(self.seeds, _few(found.seeds))
-            rows = tuple(dict.fromkeys(self.rows + _chosen(self.data, found.rows)))
-            commands = tuple(dict.fromkeys((*found.commands, *self.commands)))
+            found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
+            recipe, rows = Recipe.from_json(found["recipe"]), _chosen(self.data, found["rows"])
+            there = typed(Plan, found | {"recipe": recipe, "rows": rows, "data": self.data, "out": self.out})
+            seeds = max(self.seeds, _few(there.seeds))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} was made by another version or from other data: {error}; choose another --out"
             ) from error
+        rows = tuple(dict.fromkeys(self.rows + there.rows))
         for row in rows:
-            there, wanted = row.apply(recipe, self.data, steps), row.apply(self.recipe, self.data, self.steps)
-            wanted.refuse_another(there, f"{self.out} is another comparison")
-        return replace(self, rows=rows, seeds=seeds, commands=commands)
+            old, new = (row.apply(plan.recipe, plan.data, plan.steps) for plan in (there, self))
+            new.refuse_another(old, f"{self.out} is another comparison")
+        return replace(self, rows=rows, seeds=seeds, commands=[*dict.fromkeys(there.commands + self.commands)])
 
 
 def plan(
@@ -160,7 +148,7 @@ def plan(
     recipe = _plain(recipe)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
-    made = Plan(recipe, data, out, (command,), _chosen(data, rows), seeds, steps, sequences, samples)
+    made = Plan(recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples)
     for row in made.rows:
         own = row.apply(recipe, data, steps)
         for name in recipe.differences(own).keys() & set(fixed):
