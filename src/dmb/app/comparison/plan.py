@@ -91,6 +91,10 @@ class Plan:
     sequences: int
     samples: int
 
+    def __post_init__(self) -> None:
+        if self.seeds > MOST_SEEDS:
+            raise ValueError(f"--seeds must be at most {MOST_SEEDS}, got {self.seeds}")
+
     def jobs(self) -> list[Job]:
         """All runs: those of the first seed come first, so that there soon is something of every row."""
         jobs = []
@@ -113,7 +117,6 @@ class Plan:
             found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
             recipe, rows = Recipe.from_json(found["recipe"]), _chosen(self.data, found["rows"])
             there = typed(Plan, found | {"recipe": recipe, "rows": rows, "data": self.data, "out": self.out})
-            seeds = max(self.seeds, _few(there.seeds))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} was made by another version or from other data: {error}; choose another --out"
@@ -122,7 +125,8 @@ class Plan:
         for row in rows:
             old, new = (row.apply(plan.recipe, plan.data, plan.steps) for plan in (there, self))
             new.refuse_another(old, f"{self.out} is another comparison")
-        return replace(self, rows=rows, seeds=seeds, commands=[*dict.fromkeys(there.commands + self.commands)])
+        commands = [*dict.fromkeys(there.commands + self.commands)]
+        return replace(self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands)
 
 
 def plan(
@@ -139,7 +143,6 @@ def plan(
     for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
-    _few(seeds)
     if "training.seed" in fixed:
         raise ValueError("seed cannot be set in a comparison: --seeds N uses the seeds 0 to N - 1")
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
@@ -157,12 +160,6 @@ def plan(
             raise ValueError(f"--steps must be a multiple of {own.training.cycles} for the row {row.name}, got {steps}")
         own.build(data)  # find what cannot be built now, and not in run after run
     return made
-
-
-def _few(seeds: int) -> int:
-    if seeds > MOST_SEEDS:
-        raise ValueError(f"--seeds must be at most {MOST_SEEDS}, got {seeds}")
-    return seeds
 
 
 def _plain(recipe: Recipe) -> Recipe:
