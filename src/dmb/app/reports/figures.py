@@ -46,8 +46,7 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, los
     axes.set(xlabel="steps of Score-learning", ylabel=quantity)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    _finish(axes, beside=len(lines) > 2)
-    return figure
+    return _with_legend(figure, beside=len(lines) > 2)
 
 
 @styled
@@ -60,8 +59,7 @@ def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str])
     for colour, state in zip(COLOURS, sorted(named, key=lambda state: -chance[state].sum()), strict=False):
         axes.plot(t, chance[state], color=colour, linewidth=1.8, label=named[state])
     axes.set(xlim=(t[0], t[-1]), ylim=(-0.02, 1.02), xlabel="time t", ylabel="chance to be unchanged")
-    _finish(axes, beside=True)
-    return figure
+    return _with_legend(figure, beside=True)
 
 
 @styled
@@ -76,8 +74,7 @@ def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
     axes.plot(before[0], color=GREY, linewidth=1.1, label="at the first evaluation")
     axes.plot(after[0], color=BLUE, linewidth=2, label="at the last")
     axes.set(xlabel="position", ylabel="log speed")
-    _finish(axes)
-    return figure
+    return _with_legend(figure)
 
 
 def _panel() -> tuple[Figure, Axes]:
@@ -85,8 +82,9 @@ def _panel() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _finish(axes: Axes, beside: bool = False) -> None:
+def _with_legend(figure: Figure, beside: bool = False) -> Figure:
     options: dict[str, Any] = {"loc": "upper left"} if beside else {"loc": "lower right", "ncols": 3}
-    legend = axes.legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
+    legend = figure.axes[0].legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
     for entry in legend.get_texts():
         entry.set_parse_math(False)
+    return figure

@@ -51,9 +51,8 @@ def _lengths(contents: Contents) -> list[Block]:
     lengths = contents.bridge.lengths
     if lengths is None:
         return []
-    drawn = torch.bincount(lengths.of(contents.samples), minlength=lengths.num_positions + 1)[1:]
-    drawn = drawn / len(contents.samples)
-    seen = torch.tensor(lengths.counts) / sum(lengths.counts)
+    counts = torch.bincount(lengths.of(contents.samples), minlength=lengths.num_positions + 1)[1:]
+    drawn, seen = (count / count.sum() for count in (counts, torch.tensor(lengths.counts)))
     ends = torch.linspace(0, len(seen), min(MOST_VALUES, len(seen)) + 1).round().long().tolist()
     bars = [
         Bar(f"{a + 1}–{b}" if b > a + 1 else f"{b}", float(seen[a:b].sum()), float(drawn[a:b].sum()))

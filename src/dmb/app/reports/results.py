@@ -73,29 +73,32 @@ def quality(contents: Contents) -> list[Block]:
     def what(found: TableResult | RecordResult) -> str:
         return found.what + (_outdated(contents, found.step) if found.what == "samples" else "")
 
+    def shown(share: float | None) -> str:
+        return "–" if share is None else f"{share:.1%}"
+
     rows = [
-        [
-            what(found), f"{found.rows:,} rows of {found.split}", f"{found.shapes:.3f}", f"{found.pairs:.3f}",
-            f"{found.auc:.3f} ± {found.auc_error:.3f}",
-            "–" if math.isnan(found.accuracy) else f"{found.accuracy:.3f}", f"{found.copies:.3f}",
-        ]
+        {
+            "rows": what(found),
+            "compared with": f"{found.rows:,} rows of {found.split}",
+            "shapes of columns": f"{found.shapes:.3f}",
+            "trends of pairs": f"{found.pairs:.3f}",
+            "classifier AUC": f"{found.auc:.3f} ± {found.auc_error:.3f}",
+            "accuracy": "–" if math.isnan(found.accuracy) else f"{found.accuracy:.3f}",
+            "nearer to training rows": f"{found.copies:.3f}",
+        }
         for found in contents.tables
-    ]  # fmt: skip
-    records = [
-        [
-            what(found), f"{found.count:,}",
-            *("–" if share is None else f"{share:.1%}" for share in (found.different, found.new, found.valid)),
-        ]
-        for found in contents.sequences
-    ]  # fmt: skip
-    of_rows = ["rows", "compared with", "shapes of columns", "trends of pairs", "classifier AUC", "accuracy",
-               "nearer to training rows"]  # fmt: skip
-    of_records = ["records", "number", "different", "new", "valid"]
-    blocks = [
-        Block(kind="table", title="Samples beside real rows", body=(of_rows, rows), note=ROWS),
-        Block(kind="table", title="Samples beside real records", body=(of_records, records), note=RECORDS),
     ]
-    return [block for block in blocks if block.body[1]]
+    records = [
+        {"records": what(found), "number": f"{found.count:,}"}
+        | {name: shown(getattr(found, name)) for name in ("different", "new", "valid")}
+        for found in contents.sequences
+    ]
+    tables = (("Samples beside real rows", rows, ROWS), ("Samples beside real records", records, RECORDS))
+    return [
+        Block(kind="table", title=title, note=note, body=([*found[0]], [[*cells.values()] for cells in found]))
+        for title, found, note in tables
+        if found
+    ]
 
 
 def curves(contents: Contents) -> list[Block]:
