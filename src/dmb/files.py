@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -62,6 +64,12 @@ def write_json(path: Path, value: Any) -> None:
     """Write strict JSON, see `to_json`, whole or not at all."""
     with written_whole(path) as part:
         part.write_text(to_json(value, indent=2) + "\n", encoding="utf-8")
+
+
+def write_array(path: Path, values: np.ndarray) -> None:
+    """Write a `.npy` file, whole or not at all."""
+    with written_whole(path) as part, part.open("wb") as file:
+        np.save(file, values)
 
 
 def append_line(path: Path, line: str) -> None:

@@ -1,18 +1,27 @@
 """Data cut into training, validation and test splits, the same way every time and everywhere."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dmb.data.splits import Rows, Split, Stream, permutation
 
 
-def split_rows(tokens: np.ndarray, num_states: int, labels: np.ndarray | None = None) -> tuple[Split, Split, Split]:
+class Splits(NamedTuple):
+    """All splits of a data set: `DataSet(…, **splits._asdict())`."""
+
+    train: Split
+    validation: Split
+    test: Split
+
+
+def split_rows(tokens: np.ndarray, num_states: int, labels: np.ndarray | None = None) -> Splits:
     """80 / 10 / 10 by a fixed permutation of the rows; each split keeps the rows in their order in the file.
 
     >>> [len(split) for split in split_rows(np.zeros((25, 4), dtype=int), num_states=2)]
     [21, 2, 2]
     """
-    train, validation, test = (Rows(tokens, num_states, labels=labels, rows=part) for part in tenths(len(tokens)))
-    return train, validation, test
+    return Splits(*(Rows(tokens, num_states, labels=labels, rows=part) for part in tenths(len(tokens))))
 
 
 def tenths(count: int) -> list[np.ndarray]:
@@ -33,7 +42,7 @@ def set_apart(count: int, *sizes: int) -> list[np.ndarray]:
     return [np.sort(part) for part in np.split(permutation(count, 0), ends)]
 
 
-def split_stream(tokens: np.ndarray, num_states: int, length: int) -> tuple[Split, Split, Split]:
+def split_stream(tokens: np.ndarray, num_states: int, length: int) -> Splits:
     """The first 90 % of a text to train on, the next 5 % to validate, the last 5 % to test.
 
     >>> [len(split) for split in split_stream(np.zeros(1000, dtype=int), num_states=2, length=10)]
@@ -48,5 +57,4 @@ def split_stream(tokens: np.ndarray, num_states: int, length: int) -> tuple[Spli
                 f"a sequence of {length:,} tokens is longer than the {name} split, {len(piece):,} tokens: "
                 f"give more text{shorter}"
             )
-    train, validation, test = (Stream(piece, num_states, length) for piece in parts)
-    return train, validation, test
+    return Splits(*(Stream(piece, num_states, length) for piece in parts))

@@ -170,7 +170,7 @@ def test_all_commands_that_made_the_table_are_kept_once(planned):
     for command in ("first", "second", "first"):
         plan = planned(command=command).with_earlier()
         written(plan)
-    assert plan.commands == ("first", "second")
+    assert plan.commands == ["first", "second"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"comparison": {"rows": ["magic"]}}'])
@@ -214,8 +214,8 @@ def test_rows_decide_what_learns_by_whole_paths(tmp_path):
 
     rows = ["mdlm", "mean-nested", "dmb-published", "paths", "paths-learned", "autoregressive"]
     for by_paths, by_times in zip(plan("text", rows=rows).jobs(), plan("text_gather", rows=rows).jobs(), strict=True):
-        # neither the order of states under a mask nor when Matrix-learning ends matters where it is off
-        same = {"order": "ascending", "matrix_tolerance": 0.0} if by_paths.row.name != "dmb-published" else {}
-        assert by_paths.recipe.changed(**same).settings() == by_times.recipe.changed(**same).settings()
+        # the order of states has no effect on these rows, or is set by them
+        by_paths, by_times = (replace(job.recipe, name="").changed(order="natural") for job in (by_paths, by_times))
+        assert by_paths == by_times
     [job] = plan("text", rows=["paths"], fixed=["training.matrix_learning_rate"]).jobs()
     assert job.recipe.training.matrix_learning_rate == 0.1  # what the user says stays

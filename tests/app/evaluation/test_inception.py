@@ -17,14 +17,14 @@ from dmb.app.evaluation.inception import NUM_CLASSES, _Block, _Conv, resize
 def random_weights(generator, classifier=True):
     """Of the table in force, with torchvision's names; of such a size that no layer dies or explodes."""
     weights = {}
-    for layer in inception._convolutions(inception._layers()):
+    for name, layer in inception._convolutions(inception._layers()).items():
         shape, outputs = layer.weight.shape, layer.out_channels
-        weights[f"{layer.name}.conv.weight"] = torch.randn(shape, generator=generator) / math.sqrt(math.prod(shape[1:]))
-        weights[f"{layer.name}.bn.weight"] = 0.5 + torch.rand(outputs, generator=generator)
-        weights[f"{layer.name}.bn.bias"] = torch.rand(outputs, generator=generator)
-        weights[f"{layer.name}.bn.running_mean"] = torch.randn(outputs, generator=generator) / 10
-        weights[f"{layer.name}.bn.running_var"] = 1 + torch.rand(outputs, generator=generator)
-        weights[f"{layer.name}.bn.num_batches_tracked"] = torch.tensor(0)
+        weights[f"{name}.conv.weight"] = torch.randn(shape, generator=generator) / math.sqrt(math.prod(shape[1:]))
+        weights[f"{name}.bn.weight"] = 0.5 + torch.rand(outputs, generator=generator)
+        weights[f"{name}.bn.bias"] = torch.rand(outputs, generator=generator)
+        weights[f"{name}.bn.running_mean"] = torch.randn(outputs, generator=generator) / 10
+        weights[f"{name}.bn.running_var"] = 1 + torch.rand(outputs, generator=generator)
+        weights[f"{name}.bn.num_batches_tracked"] = torch.tensor(0)
     if classifier:
         weights["fc.weight"] = torch.randn(NUM_CLASSES, inception.NUM_FEATURES, generator=generator)
         weights["fc.bias"] = torch.randn(NUM_CLASSES, generator=generator)
@@ -34,8 +34,11 @@ def random_weights(generator, classifier=True):
 @pytest.fixture
 def weights(monkeypatch):
     """Of a network with two layers, in the place of the 94."""
-    table = (_Conv("first", 4, (3, 3)), _Block("mixed", [[_Conv("left", 2)], [_Conv("right", 3)]]))
-    monkeypatch.setattr(inception, "_LAYERS", table)
+
+    def network():
+        return nn.Sequential(_Conv("first", 4, (3, 3)), _Block("mixed", [[_Conv("left", 2)], [_Conv("right", 3)]]))
+
+    monkeypatch.setattr(inception, "_network", network)
     monkeypatch.setattr(inception, "NUM_FEATURES", 5)
     return random_weights(torch.Generator().manual_seed(0))
 
@@ -137,7 +140,7 @@ def test_images_are_resized_as_by_tensorflow_1(size, new):
 
 @pytest.mark.usefixtures("no_type_checks")  # of features of another width
 def test_a_network_sees_the_resized_image_between_minus_1_and_1(monkeypatch):
-    monkeypatch.setattr(inception, "_LAYERS", (_Conv("only", 3),))
+    monkeypatch.setattr(inception, "_network", lambda: nn.Sequential(_Conv("only", 3)))
     monkeypatch.setattr(inception, "NUM_FEATURES", 3)
     weights = {"only.conv.weight": torch.eye(3).view(3, 3, 1, 1), "only.bn.bias": 2 * torch.ones(3),
                "only.bn.running_mean": torch.zeros(3), "only.bn.running_var": torch.full((3,), 1 - 0.001)}  # fmt: skip

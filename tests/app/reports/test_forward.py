@@ -10,7 +10,7 @@ import dmb
 from app.reports.making import recipe, table, text, untrained
 from dmb import grouping
 from dmb.app.reports import figures, forward
-from dmb.app.reports.contents import gather
+from dmb.app.reports.contents import Contents
 from dmb.app.reports.drawing import to_svg
 from dmb.app.reports.forward import survival_by_state
 from dmb.app.reports.sampling import SAMPLES, effort, forward_path, reverse_path
@@ -156,7 +156,7 @@ def test_a_name_of_shades_is_painted_in_the_middle_one_with_orange_as_wide_as_it
 
 
 def shown(run):
-    return {block.title: block for block in forward.learned(gather(run, 0))}
+    return {block.title: block for block in forward.learned(Contents(run, 0))}
 
 
 def words(block):
@@ -245,7 +245,7 @@ def test_speeds_of_any_size_make_paths_whose_time_is_the_share_of_masks(tmp_path
     """Warnings are errors here, numpy's and torch's included."""
     data = text(tmp_path, length=64, count=4000)
     run = ordered(tmp_path / "run", data, [0 * RAMP, RAMP], log_speeds=RAMP)
-    contents = gather(run, 0)
+    contents = Contents(run, 0)
     assert isinstance(contents.process.schedule, dmb.Canonical)
     assert isinstance(contents.bridge.process.schedule, dmb.LogLinear)
     path = forward_path(contents.process, contents.examples[:1], generator=torch.Generator().manual_seed(0))
@@ -337,5 +337,5 @@ def test_lines_are_those_of_the_log(tmp_path):
     with (run.path / "metrics.jsonl").open("a") as file:
         for step in (0, 500, 1000):
             file.write(json.dumps({"phase": "score", "step": step, "score_bits": 4.0 - step / 1000}) + "\n")
-    contents = gather(run, 0)
+    contents = Contents(run, 0)
     assert [block.title for block in results.curves(contents)] == ["Bound on validation data", "Training loss"]

@@ -7,7 +7,7 @@ import torch
 
 from app.reports.making import recipe, table, untrained
 from dmb.app.reports import likeness
-from dmb.app.reports.contents import gather
+from dmb.app.reports.contents import Contents
 from dmb.app.reports.likeness import cramers_v, expected_variation, total_variation
 
 MU = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.1, 0.1, 0.8, 0.0], [0.0, 1.0, 0.0, 0.0]])
@@ -76,7 +76,7 @@ def survey(tmp_path):
 
 
 def test_numbers_are_sorted_as_numbers_and_rare_values_are_joined(survey):
-    (block,) = likeness.marginals(gather(survey, 0))
+    (block,) = likeness.marginals(Contents(survey, 0))
     groups = dict(block.body)
     assert [bar.label for bar in groups["month"]] == [str(month) for month in range(1, 13)]
     assert len(groups["many"]) == 13
@@ -87,7 +87,7 @@ def test_numbers_are_sorted_as_numbers_and_rare_values_are_joined(survey):
 
 
 def test_pairs_are_compared_in_data_and_samples(survey):
-    contents = gather(survey, 0)
+    contents = Contents(survey, 0)
     (block,) = likeness.associations(contents)
     (strongest, (_, apart)), data = block.body, contents.examples.numpy()
     assert strongest[1][0].label == "month × season"

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from dmb.app.card import write_card
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
-from dmb.app.reports import write_card
 from dmb.app.runs import Run
 
 

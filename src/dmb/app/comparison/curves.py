@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter
 
 from dmb.app.comparison.results import Results, RowResult
 from dmb.app.records import Record
-from dmb.app.reports.drawing import BLUE, GREEN, GREY, ORANGE, WIDTH, gridlines, styled
+from dmb.app.reports.drawing import BLUE, GREEN, GREY, ORANGE, WIDTH, styled
 
 COLOURS = (BLUE, ORANGE, GREEN, "#8a5cc2", "#c4346b", "#a8820a", "#17a2a8", "#7a5230")
 LOOKS = [{"color": colour, "linestyle": dash} for dash in ("-", "--", ":") for colour in COLOURS]
@@ -27,7 +27,6 @@ def curves(results: Results) -> Figure:
         _draw(by_tokens, row, lambda record: record.tokens, look, f"{row.name}  {row.validation_at_end:.4f}")
         _draw(by_time, row, lambda record: record.cpu_seconds / 60, look)
     low, high = _range(drawn)
-    by_tokens.set_ylim(low, high)
     thin: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
     if low < results.unigram_bits < high:
         by_tokens.axhline(results.unigram_bits, label=f"marginals  {results.unigram_bits:.4f}", **thin)
@@ -35,11 +34,9 @@ def curves(results: Results) -> Figure:
     minutes = results.least_cpu_minutes
     if np.isfinite(minutes):
         by_time.axvline(minutes, linestyle=":", label=f"equal CPU time  {minutes:.1f} min", **thin)
-    by_tokens.set(xlabel="training tokens", ylabel="validation bound, bits per token")
+    by_tokens.set(ylim=(low, high), xlabel="training tokens", ylabel="validation bound, bits per token")
     by_tokens.xaxis.set_major_formatter(EngFormatter())
     by_time.set_xlabel("CPU minutes of training" + (": not recorded" if drawn and np.isnan(minutes) else ""))
-    for axes in (by_tokens, by_time):
-        gridlines(axes)
     if drawn:
         figure.legend(loc="outside right upper", title="at the end, mean of seeds", alignment="left", title_fontsize=8)
     return figure

@@ -4,11 +4,13 @@ import json
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from dmb.app.comparison.rows import ROWS, Row
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.app.recipes.settings import ENOUGH
 from dmb.app.records import best, read_bounds, read_metrics, validations
 from dmb.app.runs import Run
 from dmb.data import DataSet
@@ -74,19 +76,6 @@ class Job:
         return max((record.step for record in read_metrics(self.path)), default=0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Earlier:
-    """What `Plan.to_json` wrote."""
-
-    recipe: dict[str, Any]
-    rows: list[str]
-    commands: list[str]
-    seeds: int
-    steps: int
-    sequences: int
-    samples: int
-
-
 @dataclass(frozen=True)
 class Plan:
     """A comparison in the folder `out`: rows that share `recipe`, each with the seeds 0 to `seeds - 1`.
@@ -97,20 +86,23 @@ class Plan:
     recipe: Recipe
     data: DataSet
     out: Path
-    commands: tuple[str, ...]  # one, and those of earlier rows
+    commands: list[str]  # one, and those of earlier rows
     rows: tuple[Row, ...]
     seeds: int
     steps: int
     sequences: int
     samples: int
 
+    def __post_init__(self) -> None:
+        if self.seeds > MOST_SEEDS:
+            raise ValueError(f"--seeds must be at most {MOST_SEEDS}, got {self.seeds}")
+
     def jobs(self) -> list[Job]:
         """All runs: those of the first seed come first, so that there soon is something of every row."""
         jobs = []
-        for seed, row in [(seed, row) for seed in range(self.seeds) for row in self.rows]:
-            recipe, path = row.apply(self.recipe, self.data, self.steps), self.out / row.name / f"seed-{seed}"
-            recipe = replace(recipe, training=replace(recipe.training, seed=seed))
-            jobs.append(Job(row, seed, recipe, path, self.sequences, self.samples))
+        for seed, row in product(range(self.seeds), self.rows):
+            recipe = row.apply(self.recipe, self.data, self.steps).changed(seed=seed)
+            jobs.append(Job(row, seed, recipe, self.out / row.name / f"seed-{seed}", self.sequences, self.samples))
         return jobs
 
     def to_json(self) -> dict[str, Any]:
@@ -124,18 +116,19 @@ class Plan:
         if not file.is_file():
             return self
         try:
-            found = typed(_Earlier, json.loads(file.read_text(encoding="utf-8"))["comparison"])
-            recipe, steps, seeds = Recipe.from_json(found.recipe), found.steps, max(self.seeds, _few(found.seeds))
-            rows = tuple(dict.fromkeys(self.rows + _chosen(self.data, found.rows)))
-            commands = tuple(dict.fromkeys((*found.commands, *self.commands)))
+            found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
+            recipe, rows = Recipe.from_json(found["recipe"]), _chosen(self.data, found["rows"])
+            there = typed(Plan, found | {"recipe": recipe, "rows": rows, "data": self.data, "out": self.out})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} was made by another version or from other data: {error}; choose another --out"
             ) from error
+        rows = tuple(dict.fromkeys(self.rows + there.rows))
         for row in rows:
-            there, wanted = row.apply(recipe, self.data, steps), row.apply(self.recipe, self.data, self.steps)
-            wanted.refuse_another(there, f"{self.out} is another comparison")
-        return replace(self, rows=rows, seeds=seeds, commands=commands)
+            old, new = (row.apply(plan.recipe, plan.data, plan.steps) for plan in (there, self))
+            new.refuse_another(old, f"{self.out} is another comparison")
+        commands = [*dict.fromkeys(there.commands + self.commands)]
+        return replace(self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands)
 
 
 def plan(
@@ -152,7 +145,6 @@ def plan(
     for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
-    _few(seeds)
     if "training.seed" in fixed:
         raise ValueError("seed cannot be set in a comparison: --seeds N uses the seeds 0 to N - 1")
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
@@ -161,7 +153,7 @@ def plan(
     recipe = _plain(recipe, fixed)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
-    made = Plan(recipe, data, out, (command,), _chosen(data, rows), seeds, steps, sequences, samples)
+    made = Plan(recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples)
     for row in made.rows:
         own = row.apply(recipe, data, steps)
         for name in recipe.differences(own).keys() & set(fixed):
@@ -172,17 +164,11 @@ def plan(
     return made
 
 
-def _few(seeds: int) -> int:
-    if seeds > MOST_SEEDS:
-        raise ValueError(f"--seeds must be at most {MOST_SEEDS}, got {seeds}")
-    return seeds
-
-
 def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
     """The recipe without the file that it came from: runs get it as JSON, which brings no code.
 
     All rows learn from whole sequences, unless the user says otherwise: it is their bounds that are compared. Which of
-    them learn by whole paths, and which learn an order, is for them to say.
+    them learn by whole paths, which learn an order, and which keep their rates is for them to say.
     """
     for name, kind in {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice}.items():
         if type(section := getattr(recipe, name)) is not kind:
@@ -193,6 +179,8 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
         plain = TrainingSettings()
         settings |= {"network": "transformer", "speeds": False, "orders": plain.orders}
         settings |= {name: getattr(plain, name) for name in ("matrix_objective", "matrix_learning_rate")}
+    if not recipe.training.matrix_steps:
+        settings |= {"matrix_steps": 50, "matrix_tolerance": ENOUGH}
     own = {name.rpartition(".")[2] for name in fixed}
     settings = {name: value for name, value in settings.items() if name not in own}
     return replace(recipe, name=recipe.name.rpartition(":")[2]).changed(**settings)

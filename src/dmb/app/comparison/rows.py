@@ -1,52 +1,34 @@
 """What is compared: one row for each kind of noise, head, and way to learn the forward process."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass
 from typing import Any
 
 from dmb.app.recipes import Recipe
-from dmb.app.recipes.settings import ENOUGH
 from dmb.data import DataSet
 from dmb.data.codecs import Columns, Grid, Picture, Text
 
-Change = Callable[[Recipe, DataSet, int], Recipe]  # given the data, and the steps of Score-learning in all
+Settings = dict[str, Any]  # by name; a value may be a function of the steps of Score-learning, the data and the recipe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One way to train, and a test whether it makes sense for the data."""
 
     name: str
     title: str
-    changes: tuple[Change, ...]
+    settings: Settings
     fits: Callable[[DataSet], bool] = lambda _: True
 
     def apply(self, recipe: Recipe, data: DataSet, steps: int) -> Recipe:
         """The recipe with the settings of the row; all others stay as they are."""
-        return reduce(lambda changed, change: change(changed, data, steps), self.changes, recipe)
+        values = {k: v(steps, data, recipe) if callable(v) else v for k, v in self.settings.items()}
+        return recipe.changed(**values)
 
 
-def _set(section: str = "", **values: Any) -> Change:
-    """Replace settings of a section, or of the recipe; a value may be a function of steps, data and recipe."""
-
-    def change(recipe: Recipe, data: DataSet, steps: int) -> Recipe:
-        given = {name: value(steps, data, recipe) if callable(value) else value for name, value in values.items()}
-        changed = {section: replace(getattr(recipe, section), **given)} if section else given
-        return replace(recipe, **changed)
-
-    return change
-
-
-def _algorithm_1(recipe: Recipe, _: DataSet, steps: int) -> Recipe:
-    """Algorithm 1 as printed, on J_Q: in two cycles; a recipe without Matrix-learning gets some."""
-    own: dict[str, Any] = {} if recipe.training.matrix_steps else {"matrix_steps": 50, "matrix_tolerance": ENOUGH}
-    return recipe.changed(cycles=2, score_steps=steps // 2, **own)
-
-
-def _mixing(share: float) -> Change:
+def _mixing(share: float) -> Settings:
     """Let this share of the rates mix states: a clock that starts at a rate of zero would never learn to run."""
-    return _set("process", floor=lambda _, data, __: float(f"{share / (1 - share) / max(1, data.num_states - 2):.3g}"))
+    return {"floor": lambda _, data, __: float(f"{share / (1 - share) / max(1, data.num_states - 2):.3g}")}
 
 
 def _states(least: int, codec: Any = object) -> Callable[[DataSet], bool]:
@@ -55,52 +37,53 @@ def _states(least: int, codec: Any = object) -> Callable[[DataSet], bool]:
 
 # fmt: off
 ORDINAL = Grid | Picture
-ONCE = _set("training", cycles=1, score_steps=lambda steps, *_: steps, matrix_steps=0)
-TURNS = _set("training", cycles=10, score_steps=lambda steps, *_: steps // 10, reestimate=False,
-             matrix_steps=lambda steps, *_: max(1, steps // 100), matrix_objective="bound")
-MEAN, SCORE, PRINTED = (_set(head=name) for name in ("mean", "score", "unscaled_score"))
-UP, DOWN, NATURAL = (_set("process", order=name, mask=False) for name in ("ascending", "descending", "natural"))
-UNIFORM, TOKENWISE, VARYING = (_set("process", process=name) for name in ("uniform", "tokenwise", "varying"))
-NESTED, CANONICAL = _set("process", init="nested", mask=False), _set("process", schedule="canonical")
-EVEN, LITTLE, MUCH = _set("training", adapt_times=False), _mixing(0.03), _mixing(0.3)
-MASK = (ONCE, _set("process", mask=True, init="gather", floor=0.0))
-JOINT = (ONCE, _set("training", matrix_objective="joint"), CANONICAL, MEAN)
-TREE = (ONCE, _set("process", process="tree"), CANONICAL, MEAN)
-PLACED = _set("network", placed=lambda _, data, recipe:  # windows of text begin anywhere
-              recipe.network.placed or not isinstance(data.codec, Text))
-ORDERED, CAUSAL = ((*MASK, MEAN, _set("network", network=name), PLACED) for name in ("ordered", "causal"))
+ONCE = {"cycles": 1, "score_steps": lambda steps, *_: steps, "matrix_steps": 0}
+TWICE = {"cycles": 2, "score_steps": lambda steps, *_: steps // 2}  # Algorithm 1 as printed, on J_Q
+TURNS = {"cycles": 10, "score_steps": lambda steps, *_: steps // 10, "reestimate": False,
+         "matrix_steps": lambda steps, *_: max(1, steps // 100), "matrix_objective": "bound"}
+MEAN, SCORE, PRINTED = ({"head": name} for name in ("mean", "score", "unscaled_score"))
+UP, DOWN, NATURAL = ({"order": name, "mask": False} for name in ("ascending", "descending", "natural"))
+UNIFORM, TOKENWISE, VARYING = ({"process": name} for name in ("uniform", "tokenwise", "varying"))
+NESTED, CANONICAL = {"init": "nested", "mask": False}, {"schedule": "canonical"}
+EVEN, LITTLE, MUCH = {"adapt_times": False}, _mixing(0.03), _mixing(0.3)
+MASK = ONCE | {"mask": True, "init": "gather", "floor": 0.0}
+JOINT = ONCE | {"matrix_objective": "joint"} | CANONICAL | MEAN
+TREE = ONCE | {"process": "tree"} | CANONICAL | MEAN
+PLACED = {"placed": lambda _, data, recipe:  # windows of text begin anywhere
+          recipe.network.placed or not isinstance(data.codec, Text)}
+ORDERED, CAUSAL = (MASK | MEAN | PLACED | {"network": name} for name in ("ordered", "causal"))
+LEARNED = {"matrix_objective": "joint", "orders": 2, "matrix_learning_rate": 0.1, "speeds": True}
 ROWS = (
-    Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", (ONCE, UNIFORM, SCORE, EVEN)),
-    Row("sedd-absorb", "mask, score head, even times (SEDD)", (*MASK, SCORE, EVEN)),
-    Row("mean-uniform", "uniform noise, mean head", (ONCE, UNIFORM, MEAN)),
-    Row("mdlm", "mask, mean head (MDLM, MD4)", (*MASK, MEAN)),
-    Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)", (*JOINT, TOKENWISE)),
-    Row("dmb-printed", "bridge, descending, J_Q, score head as printed", (_algorithm_1, DOWN, PRINTED)),
+    Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", ONCE | UNIFORM | SCORE | EVEN),
+    Row("sedd-absorb", "mask, score head, even times (SEDD)", MASK | SCORE | EVEN),
+    Row("mean-uniform", "uniform noise, mean head", ONCE | UNIFORM | MEAN),
+    Row("mdlm", "mask, mean head (MDLM, MD4)", MASK | MEAN),
+    Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)", JOINT | TOKENWISE),
+    Row("dmb-printed", "bridge, descending, J_Q, score head as printed", TWICE | DOWN | PRINTED),
     Row("dmb-published", "bridge, descending, J_Q, score head as printed, even times: as published",
-        (_algorithm_1, DOWN, PRINTED, EVEN)),
-    Row("dmb-descending", "bridge, descending, J_Q, score head", (_algorithm_1, DOWN, SCORE)),
-    Row("dmb-ascending", "bridge, ascending, J_Q, score head", (_algorithm_1, UP, SCORE)),
-    Row("mean-descending", "bridge, descending, J_Q, mean head", (_algorithm_1, DOWN, MEAN)),
-    Row("mean-ascending", "bridge, ascending, J_Q, mean head", (_algorithm_1, UP, MEAN)),
-    Row("mean-nested", "bridge, gathering in stages, fixed, mean head", (ONCE, NESTED, CANONICAL, MEAN), _states(4)),
-    Row("learned-descending", "bridge, descending, learned on the bound", (*JOINT, DOWN, LITTLE), _states(3)),
-    Row("learned-ascending", "bridge, ascending, learned on the bound", (*JOINT, UP, MUCH), _states(3)),
+        TWICE | DOWN | PRINTED | EVEN),
+    Row("dmb-descending", "bridge, descending, J_Q, score head", TWICE | DOWN | SCORE),
+    Row("dmb-ascending", "bridge, ascending, J_Q, score head", TWICE | UP | SCORE),
+    Row("mean-descending", "bridge, descending, J_Q, mean head", TWICE | DOWN | MEAN),
+    Row("mean-ascending", "bridge, ascending, J_Q, mean head", TWICE | UP | MEAN),
+    Row("mean-nested", "bridge, gathering in stages, fixed, mean head", ONCE | NESTED | CANONICAL | MEAN, _states(4)),
+    Row("learned-descending", "bridge, descending, learned on the bound", JOINT | DOWN | LITTLE, _states(3)),
+    Row("learned-ascending", "bridge, ascending, learned on the bound", JOINT | UP | MUCH, _states(3)),
     Row("learned-turns", "bridge, descending, learned on the bound in turns, on 10 % more batches",
-        (TURNS, CANONICAL, MEAN, DOWN, LITTLE), _states(3)),
+        TURNS | CANONICAL | MEAN | DOWN | LITTLE, _states(3)),
     Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
-        (*JOINT, VARYING, UP, MUCH), _states(3)),
-    Row("learned-nested", "bridge, gathering in stages, learned on the bound", (*JOINT, NESTED), _states(4)),
+        JOINT | VARYING | UP | MUCH, _states(3)),
+    Row("learned-nested", "bridge, gathering in stages, learned on the bound", JOINT | NESTED, _states(4)),
     Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
-        (*JOINT, DOWN, _set("process", mask=True), LITTLE)),
+        JOINT | DOWN | {"mask": True} | LITTLE),
     Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
-    Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", (*ORDERED, _set(
-        "training", matrix_objective="joint", orders=2, matrix_learning_rate=0.1), _set("process", speeds=True))),
+    Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", ORDERED | LEARNED),
     Row("autoregressive", "from left to right, causal transformer", CAUSAL),
-    Row("mean-tree", "bridge, tree of clusters by value, fixed, mean head", (*TREE, _set("process", grouping="value")),
+    Row("mean-tree", "bridge, tree of clusters by value, fixed, mean head", TREE | {"grouping": "value"},
         _states(2, ORDINAL)),
     Row("mean-tree", "bridge, tree of clusters by cooccurrence, fixed, mean head",
-        (*TREE, _set("process", grouping="cooccurrence")), lambda data: not isinstance(data.codec, ORDINAL | Columns)),
-    Row("mean-natural", "bridge, natural order, J_Q, mean head", (_algorithm_1, NATURAL, MEAN), _states(2, ORDINAL)),
-    Row("learned-natural", "bridge, natural order, learned on the bound", (*JOINT, NATURAL, MUCH), _states(3, ORDINAL)),
+        TREE | {"grouping": "cooccurrence"}, lambda data: not isinstance(data.codec, ORDINAL | Columns)),
+    Row("mean-natural", "bridge, natural order, J_Q, mean head", TWICE | NATURAL | MEAN, _states(2, ORDINAL)),
+    Row("learned-natural", "bridge, natural order, learned on the bound", JOINT | NATURAL | MUCH, _states(3, ORDINAL)),
 )
 # fmt: on

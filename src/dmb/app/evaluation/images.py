@@ -98,7 +98,9 @@ def fid(features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"]) -> f
             )
         _check_finite(name, values)
     centre = features_b.double().mean(0).cpu()  # of no effect on the distance, but on the rounding of the covariances
-    metric = _torchmetrics("fid").FrechetInceptionDistance(feature=_AsGiven(len(centre)))
+    as_given = nn.Identity()  # in the place of torchmetrics' network, which says how many features it has
+    as_given.num_features = len(centre)  # type: ignore[assignment]
+    metric = _torchmetrics("fid").FrechetInceptionDistance(feature=as_given)
     for values, real in ((features_a, False), (features_b, True)):
         for part in values.cpu().split(4096):
             metric.update(part.double() - centre, real=real)
@@ -131,14 +133,6 @@ def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int
         metric.update(logits)
         mean, deviation = metric.compute()
     return float(mean), float(deviation)
-
-
-class _AsGiven(nn.Identity):
-    """In the place of torchmetrics' network, when the features are there already."""
-
-    def __init__(self, num_features: int):
-        super().__init__()
-        self.num_features = num_features
 
 
 def _torchmetrics(name: str) -> Any:

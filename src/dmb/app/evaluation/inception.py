@@ -11,7 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,15 +63,13 @@ class Inception(nn.Module):
             used.add(key)
             return weights[key].double()
 
-        for layer in _convolutions(self.layers):
-            bias, mean, variance = (
-                taken(f"{layer.name}.bn.{part}", [layer.out_channels])
-                for part in ("bias", "running_mean", "running_var")
-            )
+        for name, layer in _convolutions(self.layers).items():
+            parts = ("bias", "running_mean", "running_var")
+            bias, mean, variance = (taken(f"{name}.bn.{part}", [layer.out_channels]) for part in parts)
             scale = (variance + _EPSILON).rsqrt()
-            if f"{layer.name}.bn.weight" in weights:
-                scale *= taken(f"{layer.name}.bn.weight", [layer.out_channels])
-            kernel = taken(f"{layer.name}.conv.weight", layer.weight.shape) * scale.view(-1, 1, 1, 1)
+            if f"{name}.bn.weight" in weights:
+                scale *= taken(f"{name}.bn.weight", [layer.out_channels])
+            kernel = taken(f"{name}.conv.weight", layer.weight.shape) * scale.view(-1, 1, 1, 1)
             layer.weight = nn.Parameter(kernel.float().contiguous(memory_format=torch.channels_last))
             layer.bias = nn.Parameter((bias - mean * scale).float())
         classifier = taken("fc.weight", [NUM_CLASSES, NUM_FEATURES]).float() if "fc.weight" in weights else None
@@ -105,9 +103,8 @@ class Inception(nn.Module):
     def digest(self) -> str:
         """SHA-256 of what the features depend on."""
         digest = hashlib.sha256(b"TF1 bilinear 299, (x - 128) / 128")
-        for layer in _convolutions(self.layers):
-            for tensor in (layer.weight, layer.bias):
-                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        for tensor in self.layers.parameters():
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     @torch.inference_mode()
@@ -157,24 +154,27 @@ def resize(images: Float[Tensor, "b h w c"], height: int, width: int) -> Float[T
     return images
 
 
-class _Conv(NamedTuple):
-    """A convolution with batch norm and ReLU."""
+class _Conv(nn.Sequential):
+    """A convolution with a batch norm, folded into it, and a ReLU. `name` is what its weights go by in files."""
 
-    name: str
-    outputs: int
-    kernel: tuple[int, int] = (1, 1)
-    stride: int = 1  # one of 2 goes without padding
-    padded: bool = True
-
-
-class _Block(NamedTuple):
-    """Branches side by side; their outputs are joined."""
-
-    name: str
-    branches: Sequence[Sequence["_Step"]]
+    def __init__(self, name: str, outputs: int, kernel: tuple[int, int] = (1, 1), stride: int = 1, padded: bool = True):
+        high, wide = kernel if padded and stride == 1 else (1, 1)  # a stride of 2 goes without padding
+        super().__init__(nn.LazyConv2d(outputs, kernel, stride, padding=(high // 2, wide // 2)), nn.ReLU(inplace=True))
+        self.name = name
 
 
-_Step = _Conv | _Block | nn.Module
+class _Block(nn.ModuleList):
+    """Branches side by side, whose outputs are joined. The names of their convolutions begin with that of the block."""
+
+    def __init__(self, name: str, branches: Sequence[Sequence[nn.Module]]):
+        super().__init__(nn.Sequential(*branch) for branch in branches)
+        for step in self.modules():
+            if isinstance(step, _Conv) and name:
+                step.name = f"{name}.{step.name}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self], dim=1)
+
 
 _AVERAGE = nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
 _MAXIMUM = nn.MaxPool2d(3, stride=1, padding=1)
@@ -229,62 +229,29 @@ def _e(name: str, pool: nn.Module) -> _Block:
     ])  # fmt: skip
 
 
-_LAYERS: Sequence[_Step] = (
-    _Conv("Conv2d_1a_3x3", 32, (3, 3), 2), _Conv("Conv2d_2a_3x3", 32, (3, 3), 1, False),
-    _Conv("Conv2d_2b_3x3", 64, (3, 3)), _HALVE,
-    _Conv("Conv2d_3b_1x1", 80), _Conv("Conv2d_4a_3x3", 192, (3, 3), 1, False), _HALVE,
-    _a("Mixed_5b", 32), _a("Mixed_5c", 64), _a("Mixed_5d", 64),
-    _b("Mixed_6a"), _c("Mixed_6b", 128), _c("Mixed_6c", 160), _c("Mixed_6d", 160), _c("Mixed_6e", 192),
-    _d("Mixed_7a"), _e("Mixed_7b", _AVERAGE), _e("Mixed_7c", _MAXIMUM),
-)  # fmt: skip
-
-
-class _Convolution(nn.Conv2d):
-    """With the name that its weights go by in files, and a ReLU."""
-
-    name: str
-    bias: nn.Parameter
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).relu_()
-
-
-class _SideBySide(nn.ModuleList):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([branch(x) for branch in self], dim=1)
-
-
-def _built(steps: Sequence[_Step], inputs: int, prefix: str = "") -> tuple[nn.Sequential, int]:
-    """The modules of a table, and how many channels they put out."""
-    modules: list[nn.Module] = []
-    for step in steps:
-        if isinstance(step, _Conv):
-            high, wide = step.kernel if step.padded and step.stride == 1 else (1, 1)
-            padding = (high // 2, wide // 2)
-            convolution = _Convolution(inputs, step.outputs, step.kernel, step.stride, padding)
-            convolution.name = prefix + step.name
-            modules.append(convolution)
-            inputs = step.outputs
-        elif isinstance(step, _Block):
-            inside = f"{prefix}{step.name}." if step.name else prefix
-            branches = [_built(branch, inputs, inside) for branch in step.branches]
-            modules.append(_SideBySide(branch for branch, _ in branches))
-            inputs = sum(outputs for _, outputs in branches)
-        else:
-            modules.append(step)
-    return nn.Sequential(*modules), inputs
+def _network() -> nn.Sequential:
+    return nn.Sequential(
+        _Conv("Conv2d_1a_3x3", 32, (3, 3), 2), _Conv("Conv2d_2a_3x3", 32, (3, 3), 1, False),
+        _Conv("Conv2d_2b_3x3", 64, (3, 3)), _HALVE,
+        _Conv("Conv2d_3b_1x1", 80), _Conv("Conv2d_4a_3x3", 192, (3, 3), 1, False), _HALVE,
+        _a("Mixed_5b", 32), _a("Mixed_5c", 64), _a("Mixed_5d", 64),
+        _b("Mixed_6a"), _c("Mixed_6b", 128), _c("Mixed_6c", 160), _c("Mixed_6d", 160), _c("Mixed_6e", 192),
+        _d("Mixed_7a"), _e("Mixed_7b", _AVERAGE), _e("Mixed_7c", _MAXIMUM),
+    )  # fmt: skip
 
 
 def _layers() -> nn.Sequential:
     """The network without its weights."""
-    with torch.device("meta"):
-        layers, outputs = _built(_LAYERS, inputs=3)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that lazy layers are new
+        layers = _network()
+        outputs = layers(torch.empty(1, 3, SIZE, SIZE)).shape[1]  # so that every layer learns how many inputs it has
     assert outputs == NUM_FEATURES
     return layers
 
 
-def _convolutions(layers: nn.Module) -> list[_Convolution]:
-    return [module for module in layers.modules() if isinstance(module, _Convolution)]
+def _convolutions(layers: nn.Module) -> dict[str, Any]:
+    return {module.name: module[0] for module in layers.modules() if isinstance(module, _Conv)}
 
 
 def _known() -> Path:
@@ -330,7 +297,7 @@ def _renamed(script: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     Both list the same convolutions in the same order, which is safer to go by than the names.
     """
     parts = {"weight": "conv.weight", "beta": "bn.bias", "mean": "bn.running_mean", "var": "bn.running_var"}
-    names = [f"{layer.name}.{part}" for layer in _convolutions(_layers()) for part in parts.values()]
+    names = [f"{name}.{part}" for name in _convolutions(_layers()) for part in parts.values()]
     classifier = {f"fc.{key.rsplit('.')[-1]}": value for key, value in script.items() if "output." in key}
     layers = {key: value for key, value in script.items() if "output." not in key}
     if [parts.get(key.rsplit(".")[-1]) for key in layers] != list(parts.values()) * (len(names) // len(parts)):

@@ -1,4 +1,3 @@
-"""Reports: a run folder as one self-contained HTML page, or as a model card."""
+"""Reports: a run folder as one self-contained HTML page."""
 
-from dmb.app.reports.card import write_card as write_card
 from dmb.app.reports.page import write_report as write_report

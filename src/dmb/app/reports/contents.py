@@ -2,32 +2,15 @@
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from dmb.app.records import (
-    BoundResult,
-    ImageResult,
-    Record,
-    RecordResult,
-    TableResult,
-    best,
-    read_bounds,
-    read_images,
-    read_metrics,
-    read_records,
-    read_tables,
-)
+from dmb.app.records import best, read_bounds, read_images, read_metrics, read_records, read_tables
 from dmb.app.reports.sampling import effort, reverse_path
 from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
 from dmb.bridge import Bridge
-from dmb.data.codecs import Rows, View
+from dmb.data.codecs import Rows
 from dmb.processes import ForwardProcess
-from dmb.samplers import State
 from dmb.schedules import Canonical
 from dmb.seeding import seeded
 
@@ -42,48 +25,28 @@ class Block:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What the sections of a report draw from."""
+    """What the sections of a report draw from: reads the folder, and draws samples with `seed`."""
 
-    run: Run
-    bridge: Bridge
-    records: list[Record]
-    bounds: dict[str, BoundResult]
-    images: dict[str, ImageResult]
-    tables: list[TableResult]
-    sequences: list[RecordResult]
-    marginals: Float[Tensor, "d n"]
-    examples: Int[Tensor, "e d"]
-    best: Record | None
-    """The evaluation that the model in the folder comes from."""
-    reverse: list[State]
-    """States of the samples on their way from noise to data."""
-    steps: int
-    """Network calls per sample."""
-    seed: int
-
-    @property
-    def samples(self) -> Int[Tensor, "b d"]:
-        return self.reverse[-1].x
-
-    @cached_property
-    def view(self) -> View:
+    def __init__(self, run: Run, seed: int):
+        summary = run.summary()
+        self.run, self.seed, self.bridge, self.records = run, seed, run.bridge(), read_metrics(run.path)
+        self.best = best(self.records)
+        """The evaluation that the model in the folder comes from."""
+        self.bounds, self.images = read_bounds(run.path), read_images(run.path)
+        self.tables, self.sequences = read_tables(run.path), read_records(run.path)
+        self.marginals, self.examples = summary["marginals"], summary["examples"]
+        self.view = run.codec.view(self.examples[:1])
         """How examples are shown."""
-        return self.run.codec.view(self.examples[:1])
-
-    @property
-    def columns(self) -> list[str] | None:
+        self.columns = self.view.columns if isinstance(self.view, Rows) else None
         """Names of the columns of a table; None for other data, in which a token means the same at every position."""
-        return self.view.columns if isinstance(self.view, Rows) else None
-
-    @cached_property
-    def symbols(self) -> Symbols:
-        return Symbols(self.run.codec, self.bridge.process)
-
-    @cached_property
-    def process(self) -> ForwardProcess:
-        return in_time_of_samples(self.bridge)
+        self.symbols = Symbols(run.codec, self.bridge.process)
+        self.process = in_time_of_samples(self.bridge)
+        samples, self.steps = effort(self.bridge)
+        generator = seeded(seed, "report", "samples", device=self.bridge.device)
+        self.reverse = reverse_path(self.bridge, samples, self.steps, generator=generator)
+        """States of the samples on their way from noise to data, after some of the `steps` network calls."""
+        self.samples = self.reverse[-1].x
 
 
 def in_time_of_samples(bridge: Bridge) -> ForwardProcess:
@@ -93,15 +56,3 @@ def in_time_of_samples(bridge: Bridge) -> ForwardProcess:
         process = copy.deepcopy(process)
         process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)  # in truth nothing survives
     return process
-
-
-def gather(run: Run, seed: int) -> Contents:
-    """Read the folder and draw the samples."""
-    bridge, summary, records = run.bridge(), run.summary(), read_metrics(run.path)
-    (samples, steps), generator = effort(bridge), seeded(seed, "report", "samples", device=bridge.device)
-    return Contents(
-        run=run, bridge=bridge, records=records, best=best(records), bounds=read_bounds(run.path),
-        images=read_images(run.path), tables=read_tables(run.path), sequences=read_records(run.path),
-        marginals=summary["marginals"], examples=summary["examples"],
-        reverse=reverse_path(bridge, samples, steps, generator=generator), steps=steps, seed=seed,
-    )  # fmt: skip

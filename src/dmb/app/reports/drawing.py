@@ -3,15 +3,10 @@
 import io
 import re
 import warnings
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-P = ParamSpec("P")
 
 INK = "#0b0c0e"  # becomes the colour of the page's own text, so that one figure serves light and dark
 BLUE, ORANGE, GREEN, GREY = "#2e86c8", "#d9662b", "#3f9a62", "#8a929b"  # legible on white and on black
@@ -23,28 +18,15 @@ STYLE: dict[Any, Any] = {
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
     "font.family": ["DejaVu Sans"], "font.size": 9, "axes.labelsize": 9, "axes.titlesize": 9.5,
     "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.frameon": False,
+    "axes.grid": True, "axes.grid.axis": "y", "grid.color": INK, "grid.alpha": 0.12, "grid.linewidth": 0.6,
+    "axes.axisbelow": True,  # the grid lies behind the data
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.titlelocation": "left",
     "lines.linewidth": 1.4, "axes.unicode_minus": True, "axes.formatter.use_mathtext": False,
     "svg.fonttype": "none",  # text stays text: small, sharp, searchable, and in any script the reader's fonts know
     "svg.hashsalt": "dmb", "image.composite_image": False, "image.interpolation": "none",
 }  # fmt: skip
-
-
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Use our style for one figure, without changing global settings."""
-
-    @wraps(draw)
-    def drawn(*arguments: P.args, **options: P.kwargs) -> Figure:
-        with mpl.rc_context(STYLE):
-            return draw(*arguments, **options)
-
-    return drawn
-
-
-def gridlines(axes: Axes, axis: str = "y") -> None:
-    """Faint lines behind the data."""
-    axes.grid(True, axis=axis, color=INK, alpha=0.12, linewidth=0.6)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
+styled = mpl.rc_context(STYLE)
+"""Decorates what draws a figure, so that it has our style and global settings stay as they are."""
 
 
 def to_svg(figure: Figure, name: str) -> str:
@@ -67,9 +49,10 @@ def to_png(figure: Figure, dpi: int = 150) -> bytes:
     return _rendered(figure, "png", dpi=dpi, facecolor="white")
 
 
+@styled
 def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
     file = io.BytesIO()
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # the browser has other fonts than the one that measures
         warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*does not support .* natively")

@@ -12,7 +12,7 @@ from dmb.app.reports.contents import Block, Contents
 from dmb.app.reports.sampling import forward_path
 from dmb.app.reports.symbols import NAME
 from dmb.data.codecs import Images, Lines
-from dmb.data.codecs.grid import sheet
+from dmb.data.codecs.grid import pillow, sheet
 from dmb.samplers import State
 from dmb.seeding import seeded
 
@@ -63,9 +63,7 @@ def beside_data(contents: Contents) -> list[Block]:
 def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
     """The address of an image that is part of the page; it may be the content of a PNG file."""
     if not isinstance(image, bytes):
-        from PIL import Image
-
-        Image.fromarray(image).save(file := io.BytesIO(), format="png")
+        pillow().fromarray(image).save(file := io.BytesIO(), format="png")
         image = file.getvalue()
     return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dmb.app.reports.drawing import BLUE, COLOURS, GREY, ORANGE, WIDTH, gridlines, styled
+from dmb.app.reports.drawing import BLUE, COLOURS, GREY, ORANGE, WIDTH, styled
 
 Values = Float[np.ndarray, " _"]
 
@@ -43,12 +43,10 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, los
         axes.set_ylim(values.min() - margin, np.quantile(values, 0.95) + margin)
     elif values.min() > 0 and values.max() > 20 * values.min():
         axes.set_yscale("log")
-    axes.set_xlabel("steps of Score-learning")
-    axes.set_ylabel(quantity)
+    axes.set(xlabel="steps of Score-learning", ylabel=quantity)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    _finish(axes, beside=len(lines) > 2)
-    return figure
+    return _with_legend(figure, beside=len(lines) > 2)
 
 
 @styled
@@ -60,12 +58,8 @@ def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str])
     # in the order of the lines from top to bottom, so that the eye finds its way from a line to its name
     for colour, state in zip(COLOURS, sorted(named, key=lambda state: -chance[state].sum()), strict=False):
         axes.plot(t, chance[state], color=colour, linewidth=1.8, label=named[state])
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xlim(t[0], t[-1])
-    axes.set_xlabel("time t")
-    axes.set_ylabel("chance to be unchanged")
-    _finish(axes, beside=True)
-    return figure
+    axes.set(xlim=(t[0], t[-1]), ylim=(-0.02, 1.02), xlabel="time t", ylabel="chance to be unchanged")
+    return _with_legend(figure, beside=True)
 
 
 @styled
@@ -79,10 +73,8 @@ def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
         return figure
     axes.plot(before[0], color=GREY, linewidth=1.1, label="at the first evaluation")
     axes.plot(after[0], color=BLUE, linewidth=2, label="at the last")
-    axes.set_xlabel("position")
-    axes.set_ylabel("log speed")
-    _finish(axes)
-    return figure
+    axes.set(xlabel="position", ylabel="log speed")
+    return _with_legend(figure)
 
 
 def _panel() -> tuple[Figure, Axes]:
@@ -90,9 +82,9 @@ def _panel() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _finish(axes: Axes, beside: bool = False) -> None:
-    gridlines(axes)
+def _with_legend(figure: Figure, beside: bool = False) -> Figure:
     options: dict[str, Any] = {"loc": "upper left"} if beside else {"loc": "lower right", "ncols": 3}
-    legend = axes.legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
+    legend = figure.axes[0].legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
     for entry in legend.get_texts():
         entry.set_parse_math(False)
+    return figure

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.distributions import Binomial
 
 from dmb.app.reports.contents import Block, Contents
 
@@ -50,10 +51,8 @@ def _lengths(contents: Contents) -> list[Block]:
     lengths = contents.bridge.lengths
     if lengths is None:
         return []
-    drawn = torch.bincount(lengths.of(contents.samples), minlength=lengths.num_positions + 1)[1:] / len(
-        contents.samples
-    )
-    seen = torch.tensor(lengths.counts) / sum(lengths.counts)
+    counts = torch.bincount(lengths.of(contents.samples), minlength=lengths.num_positions + 1)[1:]
+    drawn, seen = (count / count.sum() for count in (counts, torch.tensor(lengths.counts)))
     ends = torch.linspace(0, len(seen), min(MOST_VALUES, len(seen)) + 1).round().long().tolist()
     bars = [
         Bar(f"{a + 1}–{b}" if b > a + 1 else f"{b}", float(seen[a:b].sum()), float(drawn[a:b].sum()))
@@ -103,9 +102,8 @@ def expected_variation(marginals: Float[Tensor, "d n"], count: int) -> float:
     rows, total = marginals[:1] if marginals.stride(0) == 0 else marginals, 0.0
     for row in rows:
         p = row[(row > 0) & (row < 1)].double()
-        v, whole = (count * p).floor() + 1, torch.full_like(p, count)
-        choose = torch.lgamma(whole + 1) - torch.lgamma(v + 1) - torch.lgamma(whole - v + 1)
-        total += float((v.log() + choose + v * p.log() + (whole - v + 1) * torch.log1p(-p)).exp().sum())
+        v = (count * p).floor() + 1
+        total += float((v * (1 - p) * Binomial(count, p).log_prob(v).exp()).sum())
     return total / count / len(rows)
 
 

@@ -22,32 +22,22 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
     except ImportError as error:
         package = (error.name or "matplotlib").partition(".")[0]
         raise ValueError(f"a report needs {package}, which is missing: pip install {package}") from error
-    from dmb.app.reports.contents import gather
+    from dmb.app.reports.contents import Contents
     from dmb.app.reports.symbols import printable
 
+    samples = [examples.beside_data, results.quality, likeness.marginals, likeness.associations]
     parts = (
         ("results", "Results", [results.results]),
         ("curves", "Curves", [results.curves]),
         ("forward", "What is destroyed when, and what was learned", [forward.learned, examples.trajectories]),
-        (
-            "samples",
-            "Samples",
-            [
-                examples.beside_data,
-                results.rows,
-                results.sequences,
-                likeness.marginals,
-                likeness.associations,
-            ],
-        ),
+        ("samples", "Samples", samples),
     )
     advance = progress or (lambda done, total: None)
     advance(0, len(parts) + 1)
-    contents, sections = gather(run, seed), []
+    contents, sections = Contents(run, seed), []
     for done, (name, title, makers) in enumerate(parts, 1):
         advance(done, len(parts) + 1)
-        rows = [blocks for blocks in (make(contents) for make in makers) if blocks]
-        if rows:
+        if rows := [blocks for make in makers if (blocks := make(contents))]:
             sections.append((name, title, rows))
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     environment.finalize = lambda value: printable(value) if type(value) is str else value  # HTML is of another type

@@ -2,20 +2,25 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dmb.app.display import duration
-from dmb.app.records import Record
+from dmb.app.records import BoundResult, Record, RecordResult, TableResult, validations
 from dmb.app.reports.contents import Block, Contents
 from dmb.app.reports.drawing import BLUE, GREY, to_svg
 from dmb.app.reports.examples import address
 from dmb.app.reports.figures import Line, over_steps
 from dmb.app.runs import Run
 from dmb.data.codecs import Images
+
+ROWS = """\
+Shapes and trends: 1 is perfect. AUC: how well gradient boosting tells rows from real ones; 0.5: not at all. \
+Accuracy: of gradient boosting trained on these rows, on real rows, for up to three columns; training rows \
+show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying."""
+RECORDS = "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read."
 
 
 def title(run: Run) -> str:
@@ -30,11 +35,9 @@ def headline(contents: Contents) -> tuple[str, str]:
     found: list[tuple[str, Any]] = [(split, contents.bounds.get(split)) for split in ("test", "validation")]
     for split, result in [*found, ("validation", best)]:
         if best is not None and result is not None and result.step == best.step and math.isfinite(result.bits):
-            bound, unigram, saved = _row(contents, split, result.bits, result.stderr)
-            return (
-                bound,
-                f"bits per {contents.run.codec.token} on {split} data; marginals alone need {unigram}: {saved} saved",
-            )
+            bound, unigram, saved = _row(contents, split, result)
+            token = contents.run.codec.token
+            return bound, f"bits per {token} on {split} data; marginals alone need {unigram}: {saved} saved"
     return "", "No bound has been computed yet."
 
 
@@ -43,12 +46,10 @@ def results(contents: Contents) -> list[Block]:
     best, rows = contents.best, []
     for split, result in sorted(contents.bounds.items()):
         seen = f"{result.sequences:,} of {result.of_sequences:,}"
-        rows.append(
-            [split + _outdated(contents, result.step), *_row(contents, split, result.bits, result.stderr), seen]
-        )
+        rows.append([split + _outdated(contents, result.step), *_row(contents, split, result), seen])
     if best is not None:
         name = f"validation, in training (step {best.step:,})"
-        rows.append([name, *_row(contents, "validation", best.bits, best.stderr), ""])
+        rows.append([name, *_row(contents, "validation", best), ""])
     note = "± is one standard error. “Marginals alone”: each token on its own, by the marginals of the training data."
     note += "" if "test" in contents.bounds else " Run “dmb evaluate” for the bound on test data."
     header = ["data", f"bound, bits per {contents.run.codec.token}", "marginals alone", "saved", "sequences"]
@@ -61,51 +62,48 @@ def results(contents: Contents) -> list[Block]:
         about = (about + "perplexity {perplexity:.1f}.").format(**found)
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
-    settings = [("dmb", contents.run.about["version"]), *_flat(contents.run.recipe.to_json())]
-    return [*blocks, Block(kind="settings", body=settings)]
+    recipe = contents.run.recipe
+    settings = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
+    return [*blocks, Block(kind="settings", body=settings.items())]
 
 
-def rows(contents: Contents) -> list[Block]:
-    """Of a table, if `dmb evaluate --quality` was run: how like real rows samples are, beside what they could be."""
-    header = ["rows", "compared with", "shapes of columns", "trends of pairs", "classifier AUC", "accuracy",
-              "nearer to training rows"]  # fmt: skip
-    cells = [
-        [
-            found.what + (_outdated(contents, found.step) if found.what == "samples" else ""),
-            f"{found.rows:,} rows of {found.split}",
-            *(f"{value:.3f}" for value in (found.shapes, found.pairs)),
-            f"{found.auc:.3f} ± {found.auc_error:.3f}",
-            "–" if math.isnan(found.accuracy) else f"{found.accuracy:.3f}",
-            f"{found.copies:.3f}",
-        ]
+def quality(contents: Contents) -> list[Block]:
+    """If `dmb evaluate --quality` was run: how like real rows or records samples are, beside what they could be."""
+
+    def what(found: TableResult | RecordResult) -> str:
+        return found.what + (_outdated(contents, found.step) if found.what == "samples" else "")
+
+    def shown(share: float | None) -> str:
+        return "–" if share is None else f"{share:.1%}"
+
+    rows = [
+        {
+            "rows": what(found),
+            "compared with": f"{found.rows:,} rows of {found.split}",
+            "shapes of columns": f"{found.shapes:.3f}",
+            "trends of pairs": f"{found.pairs:.3f}",
+            "classifier AUC": f"{found.auc:.3f} ± {found.auc_error:.3f}",
+            "accuracy": "–" if math.isnan(found.accuracy) else f"{found.accuracy:.3f}",
+            "nearer to training rows": f"{found.copies:.3f}",
+        }
         for found in contents.tables
     ]
-    note = (
-        "Shapes and trends: 1 is perfect. AUC: how well gradient boosting tells rows from real ones; 0.5: not at all. "
-        "Accuracy: of gradient boosting trained on these rows, on real rows, for up to three columns; training rows "
-        "show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying."
-    )
-    return [Block(kind="table", title="Samples beside real rows", body=(header, cells), note=note)] if cells else []
-
-
-def sequences(contents: Contents) -> list[Block]:
-    """Of records, if `dmb evaluate --quality` was run: how many differ, are new, and are valid."""
-    cells = [
-        [
-            found.what + (_outdated(contents, found.step) if found.what == "samples" else ""),
-            f"{found.count:,}",
-            *("–" if share is None else f"{share:.1%}" for share in (found.different, found.new, found.valid)),
-        ]
+    records = [
+        {"records": what(found), "number": f"{found.count:,}"}
+        | {name: shown(getattr(found, name)) for name in ("different", "new", "valid")}
         for found in contents.sequences
     ]
-    header = ["records", "number", "different", "new", "valid"]
-    note = "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read."
-    return [Block(kind="table", title="Samples beside real records", body=(header, cells), note=note)] if cells else []
+    tables = (("Samples beside real rows", rows, ROWS), ("Samples beside real records", records, RECORDS))
+    return [
+        Block(kind="table", title=title, note=note, body=([*found[0]], [[*cells.values()] for cells in found]))
+        for title, found, note in tables
+        if found
+    ]
 
 
 def curves(contents: Contents) -> list[Block]:
     """The bound on validation data and the training loss, over steps; each only if it has two points."""
-    validation = [r for r in contents.records if r.phase == "validation" and math.isfinite(r.bits)]
+    validation = [r for r in validations(contents.records) if math.isfinite(r.bits)]
     train = [r for r in contents.records if r.phase == "score" and math.isfinite(r.score_bits)]
 
     def values(records: list[Record], name: str) -> np.ndarray:
@@ -125,10 +123,10 @@ def curves(contents: Contents) -> list[Block]:
     return blocks
 
 
-def _row(contents: Contents, split: str, bits: float, stderr: float) -> list[str]:
+def _row(contents: Contents, split: str, result: BoundResult | Record) -> list[str]:
     """The bound with its error, what the marginals alone need, and how much less the bound is."""
-    unigram, error = _unigram(contents, split), f" ± {stderr:.4f}" if math.isfinite(stderr) else ""
-    saved = 1 - bits / unigram
+    bits, unigram = result.bits, _unigram(contents, split)
+    error, saved = f" ± {result.stderr:.4f}" if math.isfinite(result.stderr) else "", 1 - bits / unigram
     cells = ((bits, f"{bits:.4f}{error}"), (unigram, f"{unigram:.4f}"), (saved, f"{100 * saved:.1f} %"))
     return [text if math.isfinite(value) else "–" for value, text in cells]
 
@@ -166,10 +164,4 @@ def _outdated(contents: Contents, step: int | None) -> str:
 
 
 def _source(run: Run) -> str:
-    return Path(str(dict(_flat(run.recipe.to_json())).get("data.source", ""))).name
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted names."""
-    for name, value in values.items():
-        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return Path(str(run.recipe.settings().get("data.source", ""))).name

@@ -29,7 +29,8 @@ from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
 from dmb.data.home import reason
 from dmb.data.loading import is_name, load
-from dmb.files import write_json, written_whole
+from dmb.data.partition import Splits
+from dmb.files import write_array, write_json, written_whole
 
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
@@ -69,8 +70,7 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     try:
         own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
         labelled, counts, names = about["classes"] > 0, about["images"], tuple(about.get("class_names", ()))
-        parts = ("train", "validation", "test")
-        train, validation, test = (_read(folder, part, own, labelled, counts[part]) for part in parts)
+        splits = Splits(*(_read(folder, part, own, labelled, counts[part]) for part in Splits._fields))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{folder / SUMMARY} does not describe codes: {error}") from error
     if isinstance(codec, Codes) and codec.meaning() == own.meaning():
@@ -79,9 +79,7 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
         name=folder.name,
         source=str(folder),
         codec=own,
-        train=train,
-        validation=validation,
-        test=test,
+        **splits._asdict(),
         num_classes=about["classes"],
         class_names=names,
     )
@@ -117,8 +115,8 @@ def write_codes(
                     progress(done, total)
         labels = split.labels(slice(None))
         if labels is not None:
-            with written_whole(folder / f"{part}_labels.npy") as file, file.open("wb") as stream:
-                np.save(stream, labels.numpy().astype(np.min_scalar_type(images.num_classes - 1)))
+            kind = np.min_scalar_type(images.num_classes - 1)
+            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(kind))
     ratio, used = fidelity(vqvae, images)
     about = {
         "format": FORMAT,

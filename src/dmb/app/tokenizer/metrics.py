@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
@@ -11,7 +12,6 @@ def psnr(a: UInt8[Tensor, "b h w c"], b: UInt8[Tensor, "b h w c"]) -> float:
 
     It is infinite for equal images, and never more than the mean of the images' own ratios.
 
-    >>> import torch
     >>> black = torch.zeros(1, 2, 2, 1, dtype=torch.uint8)
     >>> round(psnr(black, black + 51), 4)                # 51 = 255 / 5: 20 log₁₀ 5
     13.9794
@@ -30,7 +30,6 @@ def perplexity(tokens: Int[Tensor, "*s"], codes: int) -> float:
         tokens: of any shape.
         codes: size of the codebook; the perplexity lies in [1, codes].
 
-    >>> import torch
     >>> round(perplexity(torch.tensor([[0, 0], [3, 3]]), codes=512), 6)
     2.0
     """
@@ -39,6 +38,5 @@ def perplexity(tokens: Int[Tensor, "*s"], codes: int) -> float:
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= codes:
         raise ValueError(f"tokens must lie in [0, {codes}), got {low if low < 0 else high}")
-    counts = tokens.flatten().bincount(minlength=codes)
-    p = counts[counts > 0].double() / tokens.numel()
-    return math.exp(-float((p * p.log()).sum()))
+    shares = tokens.flatten().bincount(minlength=codes).double() / tokens.numel()
+    return float(torch.special.entr(shares).sum().exp())

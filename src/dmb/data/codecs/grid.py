@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from dmb.data.codecs.base import FOLDER, Codec, filled
 from dmb.data.codecs.views import Images, View
 from dmb.data.home import reason
-from dmb.files import written_whole
+from dmb.files import write_array, written_whole
 
 SHADES = np.array(list(" ░▒▓█"))
 
@@ -59,19 +60,10 @@ class Grid(Codec):
         """
         suffix, examples = self.check_path(path), self._examples(tokens)
         if suffix == ".npy":
-            with written_whole(path) as part, part.open("wb") as file:
-                np.save(file, examples.astype(np.min_scalar_type(self.num_states - 1)))
-            return
-        shades = np.minimum(examples / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
-        if suffix == FOLDER:
-            write_numbered(Path(path), shades)
-            return
-        if len(examples) == 0:
-            raise ValueError("tokens must have at least one row to be written as .png, got none")
-        with written_whole(path) as part:
-            from PIL import Image  # only pictures need it
-
-            Image.fromarray(sheet(shades)).convert("RGBA").save(part, format="png")
+            write_array(path, examples.astype(np.min_scalar_type(self.num_states - 1)))
+        else:
+            shades = np.minimum(examples / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
+            write_pictures(path, suffix, shades, lambda images: pillow().fromarray(sheet(images)).convert("RGBA"))
 
     def check_path(self, path: Path) -> str:
         suffix = super().check_path(path)
@@ -132,23 +124,34 @@ def _number(field: str, blank: str) -> int:
     return int(field)
 
 
-def write_numbered(folder: Path, images: np.ndarray) -> None:
-    """Grey `[b, h, w]` or colour `[b, h, w, 3]` images as `0001.png`, `0002.png`, … in `folder`, made on demand.
+def pillow() -> Any:
+    """Pillow's module `Image`, imported late: only pictures need it."""
+    from PIL import Image
 
-    Files of the same names are replaced, others stay.
+    return Image
+
+
+def write_pictures(path: Path, suffix: str, images: np.ndarray, whole: Callable[[np.ndarray], Any]) -> None:
+    """Write grey `[b, h, w]` or colour `[b, h, w, 3]` images as one picture, which `whole` makes of them.
+
+    If the suffix is `FOLDER`: as `0001.png`, `0002.png`, … in the folder `path`, made on demand. Files of the same
+    names are replaced, others stay.
     """
-    from PIL import Image  # only pictures need it
-
     if len(images) == 0:
         raise ValueError("tokens must have at least one row to be written as .png, got none")
+    for file, picture in _numbered(path, images) if suffix == FOLDER else [(path, whole(images))]:
+        with written_whole(file) as part:
+            picture.save(part, format="png")
+
+
+def _numbered(folder: Path, images: np.ndarray) -> Iterator[tuple[Path, Any]]:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise ValueError(f"the folder {folder} cannot be made: {error.strerror}") from error
     digits = max(4, len(str(len(images))))
     for number, image in enumerate(images, 1):
-        with written_whole(folder / f"{number:0{digits}}.png") as part:
-            Image.fromarray(image).save(part, format="png")
+        yield folder / f"{number:0{digits}}.png", pillow().fromarray(image)
 
 
 def sheet(images: np.ndarray, gap: int = 1, between: int = 0) -> np.ndarray:

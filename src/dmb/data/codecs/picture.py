@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dmb.data.codecs.base import FOLDER, Codec, filled
-from dmb.data.codecs.grid import SHADES, Grid, sheet, write_numbered
+from dmb.data.codecs.base import Codec, filled
+from dmb.data.codecs.grid import SHADES, Grid, pillow, sheet, write_pictures
 from dmb.data.codecs.views import Images, View
 from dmb.data.home import reason
 from dmb.data.splits import Split
-from dmb.files import written_whole
+from dmb.files import write_array
 
 _AT_ONCE = 256  # images that are held as tokens
 _IN_TERMINAL = 16  # pixels of the longer side, two characters each
@@ -73,8 +73,8 @@ class ImageCodec(Codec):
         scale = min(1.0, _IN_TERMINAL / max(height, width))
         size = max(1, round(width * scale)), max(1, round(height * scale))
         decoded = []
-        for image in self.images(tokens):
-            small = np.asarray(_opened(image).convert("L").resize(size, pillow().Resampling.BOX))
+        for image in _drawable(self.images(tokens)):
+            small = np.asarray(pillow().fromarray(image).convert("L").resize(size, pillow().Resampling.BOX))
             shades = SHADES[small.astype(int) * len(SHADES) // 256].repeat(2, axis=1)
             decoded.append("\n".join("".join(row) for row in shades))
         return decoded
@@ -85,21 +85,10 @@ class ImageCodec(Codec):
         If `path` is a folder (one that exists, or any path without an extension) a numbered `.png` for each.
         """
         suffix, images = self.check_path(path), self.images(tokens)
-        if suffix == FOLDER:
-            write_numbered(Path(path), images if self.shape[2] == 3 else images[..., 0])
-            return
         if suffix == ".npy":
-            with written_whole(path) as part, part.open("wb") as file:
-                np.save(file, images)
-            return
-        if len(images) == 0:
-            raise ValueError("tokens must have at least one row to be written as .png, got none")
-        longer = max(self.shape[:2])
-        across = math.ceil(math.sqrt(len(images)))
-        scale = max(1, min(_ON_SHEET // longer, _LARGEST_SHEET // (longer * across)))
-        enlarged = images.repeat(scale, axis=1).repeat(scale, axis=2)
-        with written_whole(path) as part:
-            _opened(sheet(enlarged, _GAP, _BETWEEN)).save(part, format="png")
+            write_array(path, images)
+        else:
+            write_pictures(path, suffix, _drawable(images), _enlarged)
 
     def describe(self) -> list[str]:
         height, width, channels = self.shape
@@ -172,12 +161,13 @@ def states_of_values(levels: int) -> UInt8[np.ndarray, "256"]:
     return (np.arange(256) * levels // 256).astype(np.uint8)
 
 
-def pillow() -> Any:
-    """Pillow's module `Image`, imported late: only pictures need it."""
-    from PIL import Image
-
-    return Image
+def _drawable(images: UInt8[np.ndarray, "b h w c"]) -> UInt8[np.ndarray, "b h w *c"]:
+    """As Pillow wants them: grey images have no axis of channels."""
+    return images[..., 0] if images.shape[3] == 1 else images
 
 
-def _opened(image: UInt8[np.ndarray, "h w c"]) -> Any:
-    return pillow().fromarray(image[..., 0] if image.shape[2] == 1 else image)
+def _enlarged(images: UInt8[np.ndarray, "b h w *c"]) -> Any:
+    """One picture of all, in which small images are enlarged."""
+    longer, across = max(images.shape[1:3]), math.ceil(math.sqrt(len(images)))
+    scale = max(1, min(_ON_SHEET // longer, _LARGEST_SHEET // (longer * across)))
+    return pillow().fromarray(sheet(images.repeat(scale, axis=1).repeat(scale, axis=2), _GAP, _BETWEEN))

@@ -8,10 +8,10 @@ from torch import Tensor
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
 from dmb.data.home import existing, reason
-from dmb.data.partition import split_rows
-from dmb.data.splits import Rows, Split
+from dmb.data.partition import Splits, split_rows
+from dmb.data.splits import Rows
 
-PARTS = ("train", "validation", "test")
+PARTS = Splits._fields
 MOST_STATES = 1 << 16
 
 _BLOCK = 1 << 24
@@ -47,18 +47,17 @@ def array(
     if len(shapes) > 1:
         raise ValueError(f"{name}: the splits must agree in shape, got {sorted(map(list, shapes))}")
     try:
-        train, validation, test = _splits(arrays, num_states)
+        splits = _splits(arrays, num_states)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     codec = Grid(list(shapes.pop()), num_states)
-    return DataSet(name=name, source=where, codec=codec, train=train, validation=validation, test=test)
+    return DataSet(name=name, source=where, codec=codec, **splits._asdict())
 
 
-def _splits(arrays: dict[str, np.ndarray], num_states: int) -> tuple[Split, Split, Split]:
+def _splits(arrays: dict[str, np.ndarray], num_states: int) -> Splits:
     if len(arrays) == 1:
         return split_rows(next(iter(arrays.values())), num_states)
-    train, validation, test = (Rows(arrays[part], num_states) for part in PARTS)
-    return train, validation, test
+    return Splits(*(Rows(arrays[part], num_states) for part in PARTS))
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

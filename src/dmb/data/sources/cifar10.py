@@ -13,7 +13,7 @@ from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
 from dmb.data.home import Progress, data_home, existing, reason
-from dmb.data.partition import set_apart
+from dmb.data.partition import Splits, set_apart
 from dmb.data.pixels import Pixels
 
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -42,14 +42,12 @@ def cifar10(levels: int = 256) -> DataSet:
     codec = Picture(list(SHAPE), levels)
     records = _records()
     x, y = records[:, 1:].reshape(-1, *SHAPE), records[:, 0]
-    train, validation = set_apart(5 * BATCH, BATCH // 2)
+    parts = (*set_apart(5 * BATCH, BATCH // 2), np.arange(5 * BATCH, 6 * BATCH))
     return DataSet(
         name="cifar10",
         source="cifar10",
         codec=codec,
-        train=Pixels(x, levels, labels=y, rows=train),
-        validation=Pixels(x, levels, labels=y, rows=validation),
-        test=Pixels(x, levels, labels=y, rows=np.arange(5 * BATCH, 6 * BATCH)),
+        **Splits(*(Pixels(x, levels, labels=y, rows=rows) for rows in parts))._asdict(),
         num_classes=len(CLASSES),
         class_names=CLASSES,
     )

@@ -23,13 +23,6 @@ def digits() -> DataSet:
     except ImportError as error:
         raise ValueError("digits ships with scikit-learn: pip install scikit-learn") from error
     images, labels = datasets.load_digits(return_X_y=True)
-    train, validation, test = split_rows(images.astype(np.uint8), 17, labels)
-    return DataSet(
-        name="digits",
-        source="digits",
-        codec=Grid([8, 8], 17),
-        train=train,
-        validation=validation,
-        test=test,
-        num_classes=10,
-    )
+    splits = split_rows(images.astype(np.uint8), 17, labels)
+    codec = Grid([8, 8], 17)
+    return DataSet(name="digits", source="digits", codec=codec, **splits._asdict(), num_classes=10)

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +12,10 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
-from dmb.data.codecs.picture import pillow, states_of_values
+from dmb.data.codecs.grid import pillow
+from dmb.data.codecs.picture import states_of_values
 from dmb.data.home import Progress, reason
-from dmb.data.partition import tenths
+from dmb.data.partition import Splits, tenths
 from dmb.data.pixels import Pixels
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
@@ -50,16 +53,14 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
     try:
-        train, validation, test = (Pixels(pixels, levels, labels=labels, rows=part) for part in tenths(len(pixels)))
+        splits = Splits(*(Pixels(pixels, levels, labels=labels, rows=part) for part in tenths(len(pixels))))
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from error
     return DataSet(
         name=folder.absolute().name,
         source=str(folder.absolute()),
         codec=Picture(list(pixels.shape[1:]), levels),
-        train=train,
-        validation=validation,
-        test=test,
+        **splits._asdict(),
         num_classes=len(classes),
         class_names=tuple(classes),
         notes=tuple(notes),
@@ -149,27 +150,26 @@ def _digest(path: Path) -> str:
 
 def _header(path: Path) -> np.ndarray:
     """Width, height, whether it is grey, and whether it has transparency, without decoding the image."""
-    try:
-        with pillow().open(path) as file:
-            (width, height), mode, transparent = file.size, file.mode, file.has_transparency_data
-    except Exception as error:  # Pillow raises anything
-        raise _unreadable(path, error) from error
+    with _opened(path) as file:
+        (width, height), mode, transparent = file.size, file.mode, file.has_transparency_data
     if mode.startswith(_DEEP):
         raise ValueError(f"{path} must have 8 bits per channel, got an image of mode {mode}")
     return np.array([[width, height, mode in _GREY, transparent]], dtype=np.int32)
 
 
 def _decoded(path: Path, mode: str) -> np.ndarray:
+    with _opened(path) as file:
+        return np.asarray(file.convert(mode))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with pillow().open(path) as file:
-            return np.asarray(file.convert(mode))
+            yield file
     except Exception as error:  # Pillow raises anything
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    why = "" if str(path) in str(error) else f": {reason(error)}"  # it says no more than that
-    return ValueError(f"{path} cannot be read as an image{why}")
+        why = "" if str(path) in str(error) else f": {reason(error)}"  # it says no more than that
+        raise ValueError(f"{path} cannot be read as an image{why}") from error
 
 
 def _files(count: int) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from dmb.data.base import DataSet, Rows
 from dmb.data.codecs import Characters
+from dmb.data.partition import Splits
 from dmb.data.splits import random_bits
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
@@ -22,12 +23,9 @@ def markov(length: int = 32) -> DataSet:
     if length < 1:
         raise ValueError(f"length must be at least 1, got {length}")
     start, transition = _chain()
-    train, validation, test = (
-        Rows(_sentences(count, length, start, transition, index), len(ALPHABET))
-        for index, count in enumerate(_SENTENCES)
-    )
-    codec = Characters(ALPHABET)
-    return DataSet(name="markov", source="markov", codec=codec, train=train, validation=validation, test=test)
+    made = (_sentences(count, length, start, transition, index) for index, count in enumerate(_SENTENCES))
+    splits = Splits(*(Rows(sentences, len(ALPHABET)) for sentences in made))
+    return DataSet(name="markov", source="markov", codec=Characters(ALPHABET), **splits._asdict())
 
 
 def markov_bits(length: int = 32) -> float:

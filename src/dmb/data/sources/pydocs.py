@@ -39,8 +39,8 @@ def pydocs(length: int = 64) -> DataSet:
         yield codec.encode(" ".join(text for _, text in documents)).astype(np.uint8)
 
     tokens = cached("pydocs", [FORMAT, platform.python_version()], chunks)
-    train, validation, test = split_stream(tokens, codec.num_states, length)
-    return DataSet(name="pydocs", source="pydocs", codec=codec, train=train, validation=validation, test=test)
+    splits = split_stream(tokens, codec.num_states, length)
+    return DataSet(name="pydocs", source="pydocs", codec=codec, **splits._asdict())
 
 
 def _documents() -> dict[str, str]:

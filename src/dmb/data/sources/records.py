@@ -67,16 +67,14 @@ def records(
         if codec is None:
             alphabet = "".join(sorted(set().union(*kept)))
             codec = found.kind(alphabet, max(map(len, kept)), **found.options)
-        train, validation, test = split_rows(codec.encode(kept), codec.num_states)
+        splits = split_rows(codec.encode(kept), codec.num_states)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return DataSet(
         name=path.name,
         source=str(path.absolute()),
         codec=codec,
-        train=train,
-        validation=validation,
-        test=test,
+        **splits._asdict(),
         padding=codec.padding,
         notes=(*found.notes, *_notes(found.texts, kept, limit)),
     )

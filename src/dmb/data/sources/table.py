@@ -18,7 +18,7 @@ from dmb.data.codecs.columns import import_pyarrow
 from dmb.data.columns import Column, Value, column_of
 from dmb.data.delimited import layout_of
 from dmb.data.home import Progress, existing, reason
-from dmb.data.partition import tenths
+from dmb.data.partition import Splits, tenths
 from dmb.data.splits import Rows
 
 _ROWS = 10_000  # read between two reports of progress
@@ -89,14 +89,11 @@ def as_data_set(
         parts = [np.sort(np.concatenate([parts[0], parts[2]])), parts[1], parts[1]]
     codec, notes = _codec(content, parts[0], kinds or {}, bins) if codec is None else (codec, [])
     tokens = tokens_of(content, codec)
-    train, validation, tested = (Rows(tokens, codec.num_states, rows=rows) for rows in parts)
     return DataSet(
         name=name,
         source=source,
         codec=codec,
-        train=train,
-        validation=validation,
-        test=tested,
+        **Splits(*(Rows(tokens, codec.num_states, rows=rows) for rows in parts))._asdict(),
         state_counts=torch.tensor(codec.state_counts),
         notes=(*content.notes, *notes, *_missing(content, codec)),
     )

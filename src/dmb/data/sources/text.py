@@ -43,7 +43,7 @@ def text(
         if not isinstance(codec, Text):
             raise ValueError(f"codec must be a text codec, got {type(codec).__name__}")
         tokens = _tokens(path, codec, progress)
-        train, validation, test = split_stream(tokens, codec.num_states, length)
+        splits = split_stream(tokens, codec.num_states, length)
         notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))
         if looks_delimited(path):
             notes += ("read as text, though all lines have the same number of values; to read a table, name it .csv",)
@@ -53,9 +53,7 @@ def text(
         name=path.name,
         source=str(path.absolute()),
         codec=codec,
-        train=train,
-        validation=validation,
-        test=test,
+        **splits._asdict(),
         notes=notes,
     )
 

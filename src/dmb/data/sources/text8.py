@@ -38,8 +38,8 @@ def text8(length: int = 256) -> DataSet:
     prepared at first use.
     """
     codec = Characters(ALPHABET)
-    train, validation, test = split_stream(_tokens(), codec.num_states, length)
-    return DataSet(name="text8", source="text8", codec=codec, train=train, validation=validation, test=test)
+    splits = split_stream(_tokens(), codec.num_states, length)
+    return DataSet(name="text8", source="text8", codec=codec, **splits._asdict())
 
 
 def prepare_text8(source: Path | None = None, progress: Progress | None = None) -> Path:

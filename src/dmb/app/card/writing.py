@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dmb.app.card.markdown import Markdown, block, code, escaped, one_line
 from dmb.app.display import duration
 from dmb.app.recipes import command_line
 from dmb.app.records import BoundResult, Record, best, read_bounds, read_images, read_metrics
@@ -31,10 +32,6 @@ KINDS = (
 """Codecs, and the tag and the task of the Hub that they stand for."""
 ON_HUB = {"cifar10": "uoft-cs/cifar10"}
 """Built-in data that the Hub has."""
-
-
-class Markdown(str):
-    """Text that is Markdown already."""
 
 
 def write_card(run: Run, path: Path | None = None, *, licence: str | None = None) -> Path:
@@ -84,47 +81,13 @@ def source(run: Run) -> str:
     return Path(run.recipe.data.source).name or "data"
 
 
-def escaped(text: str) -> str:
-    r"""Text of the user's as Markdown of one line, in which nothing is markup.
-
-    >>> print(escaped("a|b\n# <i>*c*</i>"))
-    a\|b \# \<i\>\*c\*\</i\>
-    """
-    return re.sub(r"([\\`*_{}\[\]<>()#|~&$!])", r"\\\1", _one_line(text))
-
-
-def code(text: str) -> Markdown:
-    """Text as a code span, whatever it holds.
-
-    >>> print(code("a `b` c"))
-    `` a `b` c ``
-    """
-    ticks = "`" * (1 + _longest_run(text))
-    space = " " if "`" in text else ""
-    return Markdown(f"{ticks}{space}{_one_line(text)}{space}{ticks}")
-
-
-def block(text: str, language: str) -> Markdown:
-    """Text as a block of code, whatever it holds."""
-    fence = "`" * max(3, 1 + _longest_run(text))
-    return Markdown(f"{fence}{language}\n{text}\n{fence}")
-
-
-def _longest_run(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
 def _front_matter(run: Run, name: str, bounds: Sequence[BoundResult], licence: str | None) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     tag, task = next(((tag, task) for kind, tag, task in KINDS if isinstance(run.codec, kind)), ("arrays", "other"))
     results = [
         EvalResult(
-            task_type=task, dataset_type=ON_HUB.get(name, "other"), dataset_name=_one_line(name),
+            task_type=task, dataset_type=ON_HUB.get(name, "other"), dataset_name=one_line(name),
             dataset_split=bound.split, metric_type=f"bits_per_{bound.token}", metric_value=round(bound.bits, 4),
             metric_name=f"upper bound on bits per {bound.token}, standard error {bound.stderr:.4f}",
         )
@@ -133,7 +96,7 @@ def _front_matter(run: Run, name: str, bounds: Sequence[BoundResult], licence: s
     data = ModelCardData(
         library_name=LIBRARY, tags=[*TAGS, tag], license=licence, datasets=[ON_HUB[name]] if name in ON_HUB else None,
         metrics=sorted({result.metric_type for result in results}) or None,
-        model_name=_one_line(run.path.resolve().name) or "model" if results else None, eval_results=results or None,
+        model_name=one_line(run.path.resolve().name) or "model" if results else None, eval_results=results or None,
         pipeline_tag=None if task == "other" else task,
     )  # fmt: skip
     return f"{data.to_yaml()}\n"
