@@ -231,7 +231,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             template: the state of every column, and -1 for those that are not given; a column that is given has all its
                 probability on its state.
         """
-        p = self._orders.log_conditionals(template[None])[0].exp().numpy()
+        [log_p] = self._orders.batches(template[None])  # in double precision, as `predict_proba`
+        p = log_p[0].exp().numpy()
         known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
         return [each / each.sum() for each in known]
 
