@@ -148,6 +148,7 @@ class Bridge(Pretrained):
         times: TimeDensity | None = None,
         baseline: CostBaseline | None = None,
         orders: int = 1,
+        singles: int = 0,
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
@@ -155,7 +156,7 @@ class Bridge(Pretrained):
 
         Its gradient reaches the network and, with `learn_rates`, the rates of the process. To learn rates on the whole
         bound, add the gradient of `prior_loss`. The arguments are explained at `dmb.losses.score_loss`; for whole paths
-        at `dmb.paths.path_loss`, which has `orders` instead of `times` and `baseline`.
+        at `dmb.paths.path_loss`, which has `orders` and `singles` instead of `times` and `baseline`.
         """
         x_0 = self.process.data("x_0", x_0).to(self.device)  # checked before the move: a check on a GPU would block
         label = self._label(label, len(x_0))
@@ -166,8 +167,8 @@ class Bridge(Pretrained):
         given = self._given(x_0, given)
         if self.ordered is not None:
             return paths.path_loss(
-                self, x_0, label=label, given=given, orders=orders, learn_rates=learn_rates, rows=rows,
-                generator=generator,
+                self, x_0, label=label, given=given, orders=orders, singles=singles, learn_rates=learn_rates,
+                rows=rows, generator=generator,
             )  # fmt: skip
         if orders != 1:
             raise ValueError(

@@ -103,6 +103,7 @@ def path_loss(
     label: Int[Tensor, " b"] | None = None,
     given: Bool[Tensor, "b d"] | None = None,
     orders: int = 1,
+    singles: int = 0,
     learn_rates: bool = False,
     rows: Int[Tensor, " k"] | None = None,
     generator: torch.Generator | None = None,
@@ -110,7 +111,9 @@ def path_loss(
     r"""The cost of a random path of each sequence, in nats: an unbiased estimate of `J_score`, its mean over orders.
 
     The speeds decide which orders are drawn: `∇ E[f] = E[f ∇ log p(order)]`. The mean cost of the other orders of the
-    same sequence can be subtracted from `f`; this does not change the mean, and removes most of the noise.
+    same sequence can be subtracted from `f`; this does not change the mean, and removes most of the noise. The network
+    learns more from another sequence than from another order of the same one, so with `singles` only some sequences
+    have several orders; their gradient in the speeds stands for that of all.
 
     Args:
         model: the model to train, whose network follows orders.
@@ -118,6 +121,7 @@ def path_loss(
         label: classes, for a network that takes them.
         given: positions that come first in every order, and cost nothing: training for infilling.
         orders: number of orders per sequence.
+        singles: after each sequence with so many orders come this many with one order only.
         learn_rates: also compute the gradient in the speeds of positions; needs at least two orders.
         rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how a
             batch is split.
@@ -125,25 +129,35 @@ def path_loss(
     """
     if orders < 1:
         raise ValueError(f"orders must be at least 1, got {orders}")
+    if singles < 0:
+        raise ValueError(f"singles must be at least 0, got {singles}")
     if learn_rates and orders < 2:
         raise ValueError(f"orders must be at least 2 to learn speeds, by comparing orders of a sequence, got {orders}")
     every = None if given is None else given.repeat(orders, 1)
     turn = turns_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
-    if rows is not None:
-        x_0, turn = x_0[rows], turn[:, rows]
-        label, given = (None if each is None else each[rows] for each in (label, given))
-    flat, known = turn.flatten(0, 1), None if given is None else given.repeat(orders, 1)
-    cost = path_costs(model, x_0.repeat(orders, 1), flat, None if label is None else label.repeat(orders))
+    rows = torch.arange(len(x_0), device=x_0.device) if rows is None else rows
+    several = rows % (1 + singles) == 0
+    compared = rows[several]
+    drawn = torch.cat([rows, compared.repeat(orders - 1)])
+    flat = torch.cat([turn[0, rows], turn[1:, compared].flatten(0, 1)])
+    known = None if given is None else given[drawn]
+    cost = path_costs(model, x_0[drawn], flat, None if label is None else label[drawn])
     if known is not None:
         cost = torch.where(known, 0.0, cost)
-    total = cost.sum(-1).unflatten(0, (orders, len(x_0)))
+
+    def by_order(values: Float[Tensor, " p"]) -> Float[Tensor, "orders c"]:
+        """The values of sequences with several orders."""
+        return torch.cat([values[: len(rows)][several], values[len(rows) :]]).view(orders, len(compared))
+
+    once = cost.sum(-1)[: len(rows)]
+    total = by_order(cost.sum(-1))
     if learn_rates:
         others = (total.sum(0) - total) / (orders - 1)
         log_speeds = model.process.log_speeds
         assert log_speeds is not None
-        log_prob = log_prob_of_turns(log_speeds, flat, known).view_as(total)
-        total = total + (total - others).detach() * (log_prob - log_prob.detach())
-    return total.mean(0)
+        log_prob = by_order(log_prob_of_turns(log_speeds, flat, known))
+        total = total + (1 + singles) * (total - others).detach() * (log_prob - log_prob.detach())
+    return once.masked_scatter(several, total.mean(0))
 
 
 @torch.no_grad()

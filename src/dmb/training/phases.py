@@ -67,6 +67,7 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
             learn_rates=True,
             baseline=learner.baseline,
             orders=settings.orders,
+            singles=settings.singles,
             rows=rows,
             generator=seeded(settings.seed, "matrix noise", step, device=learner.fabric.device),
         )

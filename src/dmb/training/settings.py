@@ -39,8 +39,10 @@ class TrainingSettings:
     batch_size: int = 128
     """Sequences (or paths, with several orders) per step, over all processes and accumulated parts."""
     orders: int = 1
-    """Orders per sequence, for a network that follows orders; a batch has this many times fewer sequences.
-    Learning the speeds of positions needs at least 2."""
+    """Orders per sequence, for a network that follows orders; a batch then has fewer sequences. Learning the speeds of
+    positions needs at least 2."""
+    singles: int = 0
+    """With several orders: after each sequence that has them, this many sequences have one order only."""
     accumulate: int = 1
     """Number of parts into which each process splits its share of a batch; more parts need less memory."""
     learning_rate: float = 1e-3
@@ -85,8 +87,12 @@ class TrainingSettings:
 
     @property
     def sequences(self) -> int:
-        """Number of different sequences per step."""
-        return self.batch_size // self.orders
+        """Number of different sequences per step.
+
+        >>> TrainingSettings(batch_size=64, orders=2, singles=6).sequences
+        56
+        """
+        return self.batch_size // (self.orders + self.singles) * (1 + self.singles)
 
     @property
     def total_steps(self) -> int:
@@ -112,7 +118,7 @@ class TrainingSettings:
         _require(self.weight_decay <= MOST_RATE, "weight_decay", f"at most {MOST_RATE:,}", self.weight_decay)
         for name in ("batch_size", "orders", "accumulate", "chains", "chain_steps"):
             _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
-        others = {"matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
+        others = {"matrix_steps", "singles", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
                   "patience"}  # fmt: skip
         for name in others:
             _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
@@ -123,8 +129,9 @@ class TrainingSettings:
             if get_origin(hint) is Literal:
                 choices = get_args(hint)
                 _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
-        parts = self.orders * self.accumulate
-        rule = f"a multiple of orders × accumulate = {parts}"
+        _require(self.orders > 1 or not self.singles, "singles", "0 with one order", self.singles)
+        parts = (self.orders + self.singles) * self.accumulate
+        rule = f"a multiple of (orders + singles) × accumulate = {parts}"
         _require(self.batch_size % parts == 0, "batch_size", rule, self.batch_size)
 
 

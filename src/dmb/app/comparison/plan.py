@@ -177,8 +177,8 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
     settings: dict[str, Any] = {"infill": recipe.training.infill or 0.0}
     if recipe.network.network in ("ordered", "causal"):
         plain = TrainingSettings()
-        settings |= {"network": "transformer", "speeds": False, "orders": plain.orders}
-        settings |= {name: getattr(plain, name) for name in ("matrix_objective", "matrix_learning_rate")}
+        names = ("orders", "singles", "matrix_objective", "matrix_learning_rate")
+        settings |= {"network": "transformer", "speeds": False} | {name: getattr(plain, name) for name in names}
     if not recipe.training.matrix_steps:
         settings |= {"matrix_steps": 50, "matrix_tolerance": ENOUGH}
     own = {name.rpartition(".")[2] for name in fixed}

@@ -66,7 +66,7 @@ def sequences() -> Recipe:
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, placed=True),
         training=TrainingSettings(
             cycles=1, score_steps=2500, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=SPEEDS, orders=2,
-            batch_size=32, decay="cosine", warmup=200, evaluate_every=500, evaluate_sequences=1024,
+            singles=6, batch_size=32, decay="cosine", warmup=200, evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip
 
@@ -84,7 +84,7 @@ def text() -> Recipe:
         network=NetworkChoice(network="ordered"),
         training=TrainingSettings(
             cycles=1, score_steps=2500, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=SPEEDS, orders=2,
-            batch_size=64, decay="cosine", evaluate_every=500, evaluate_sequences=1024,
+            singles=6, batch_size=64, decay="cosine", evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def text8() -> Recipe:
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, dropout=0.0),
         training=TrainingSettings(
             cycles=1, score_steps=5000, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=SPEEDS, orders=2,
-            batch_size=32, decay="cosine", warmup=200, evaluate_every=500, evaluate_sequences=1024,
+            singles=6, batch_size=32, decay="cosine", warmup=200, evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip
 
