@@ -299,15 +299,15 @@ def test_there_is_something_to_learn_from_the_gradient():
 
 
 @pytest.mark.usefixtures("no_type_checks")
-@pytest.mark.parametrize("orders", [2, 3])
+@pytest.mark.parametrize(("orders", "singles"), [(2, 0), (3, 0), (2, 3)])
 @pytest.mark.parametrize("given", [(), (1,)], ids=["nothing given", "one given"])
-def test_drawn_orders_give_the_same_gradient_on_average(orders, given):
+def test_drawn_orders_give_the_same_gradient_on_average(orders, singles, given):
     bridge, generator = toys.ordered_bridge(MU, SPEEDS, WRONG), seeded("orders")
     x_0 = torch.tensor([X]).expand(100, -1)
     mask = torch.tensor([[i in given for i in range(3)]]).expand(100, -1) if given else None
     draws = []
     for _ in range(150):
-        loss = bridge.loss(x_0, given=mask, learn_rates=True, orders=orders, generator=generator)
+        loss = bridge.loss(x_0, given=mask, learn_rates=True, orders=orders, singles=singles, generator=generator)
         draws.append(slope_of(bridge, loss.mean()))
     mean, error = torch.stack(draws).mean(0), torch.stack(draws).std(0) / len(draws) ** 0.5
     assert ((mean - exact_slope(given)).abs() <= 4 * error + 1e-12).all()
@@ -344,11 +344,28 @@ def test_without_learned_rates_no_gradient_reaches_the_speeds():
     assert all(parameter.grad is None for parameter in bridge.process.parameters())
 
 
-def test_the_loss_of_some_rows_is_that_of_the_whole_batch_there():
+def test_some_sequences_have_several_orders_and_the_singles_after_them_one():
+    bridge = toys.ordered_bridge(MU, SPEEDS, WRONG)
+    turns = paths.draw_turns(bridge.process.log_speeds, 2 * 27, generator=seeded("loss")).view(2, 27, 3)
+    orders = turns.argsort(-1).tolist()
+    costs = [[cost(x, order, WRONG) for x, order in zip(STATES.tolist(), row, strict=True)] for row in orders]
+    expected = [
+        np.mean([first, second]) if i % 4 == 0 else first for i, (first, second) in enumerate(zip(*costs, strict=True))
+    ]
+    loss = bridge.loss(STATES, orders=2, singles=3, generator=seeded("loss"))
+    np.testing.assert_allclose(loss.detach(), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="singles must be at least 0, got -1"):
+        bridge.loss(STATES, orders=2, singles=-1)
+
+
+@pytest.mark.parametrize("singles", [0, 3])
+def test_the_loss_of_some_rows_is_that_of_the_whole_batch_there(singles):
     bridge, given = toys.ordered_bridge(MU, SPEEDS, WRONG), torch.rand(27, 3, generator=seeded("given")) < 0.4
     rows = torch.tensor([20, 3, 4])
     whole, part = (
-        bridge.loss(STATES, given=given, learn_rates=True, orders=3, rows=rows, generator=seeded("loss"))
+        bridge.loss(
+            STATES, given=given, learn_rates=True, orders=3, singles=singles, rows=rows, generator=seeded("loss")
+        )
         for rows in (None, rows)
     )
     torch.testing.assert_close(part, whole[rows], rtol=1e-12, atol=0)

@@ -109,9 +109,10 @@ def test_speeds_that_are_not_learned_stay():
     assert (bridge.process.log_speeds == 0).all()
 
 
-def first_step(accumulate, infill):
+def first_step(accumulate, infill, singles):
     data = made()
-    settings = TrainingSettings(**QUICK | {"accumulate": accumulate, "infill": infill, "clip": 0.0})
+    own = {"accumulate": accumulate, "infill": infill, "singles": singles, "clip": 0.0}
+    settings = TrainingSettings(**QUICK | own)
     bridge, seen = make(data, dropout=0.0).double(), {}
     generator = seeded("weights")
     with torch.no_grad():  # a network that knows nothing yet has no order to prefer
@@ -131,11 +132,11 @@ def first_step(accumulate, infill):
     return score_step(learner, data.train), seen
 
 
-@pytest.mark.parametrize("infill", [0.0, 0.5])
+@pytest.mark.parametrize(("infill", "singles"), [(0.0, 0), (0.5, 0), (0.5, 2)])
 @pytest.mark.parametrize("parts", [2, 4])
-def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill):
-    whole, gradients = first_step(1, infill)
-    part, others = first_step(parts, infill)
+def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill, singles):
+    whole, gradients = first_step(1, infill, singles)
+    part, others = first_step(parts, infill, singles)
     assert part.loss_bits == pytest.approx(whole.loss_bits, rel=1e-9)
     assert part.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-6)
     assert gradients.keys() == others.keys()
@@ -153,6 +154,11 @@ def test_a_batch_holds_so_many_paths_not_sequences():
     assert x.shape == (16, 4)
     assert torch.equal(x[:8], x[8:])
     assert torch.equal(x[:8], data.train.batch(8, step=0, seed=0).x_0)
+    learner = Learner(make(data), TrainingSettings(**QUICK | {"singles": 6}), engine(accelerator="cpu"))
+    learner.network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    score_step(learner, data.train)
+    assert torch.equal(seen[-1][:14], data.train.batch(14, step=0, seed=0).x_0)
+    assert torch.equal(seen[-1][14:], seen[-1][[0, 7]])
 
 
 # -- interruption -----------------------------------------------------------------------------------------------------
@@ -262,11 +268,15 @@ def test_speeds_of_one_position_or_frozen_ones_have_no_order_to_learn():
 
 
 def test_a_batch_must_be_shared_out_among_orders_and_parts():
-    with pytest.raises(ValueError, match="batch_size must be a multiple of .orders . singles. × accumulate = 6, got 16"):
+    with pytest.raises(
+        ValueError, match=r"batch_size must be a multiple of \(orders \+ singles\) × accumulate = 6, got 16"
+    ):
         TrainingSettings(batch_size=16, orders=3, accumulate=2)
     with pytest.raises(ValueError, match="orders must be at least 1, got 0"):
         TrainingSettings(orders=0)
     assert TrainingSettings(batch_size=12, orders=3).sequences == 4
+    with pytest.raises(ValueError, match="singles must be 0 with one order, got 2"):
+        TrainingSettings(singles=2)
 
 
 def test_a_causal_network_is_trained_for_more_than_one_cycle():

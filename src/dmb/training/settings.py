@@ -118,8 +118,8 @@ class TrainingSettings:
         _require(self.weight_decay <= MOST_RATE, "weight_decay", f"at most {MOST_RATE:,}", self.weight_decay)
         for name in ("batch_size", "orders", "accumulate", "chains", "chain_steps"):
             _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
-        others = {"matrix_steps", "singles", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
-                  "patience"}  # fmt: skip
+        others = {"matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
+                  "patience", "singles"}  # fmt: skip
         for name in others:
             _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
