@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import importlib
 import sys
 from collections import Counter
 
@@ -37,6 +38,8 @@ def pytest_configure():
     """Limit the checks: `config` has no other place to ask whether they are on."""
     del jaxtyping.config.jaxtyping_disable
     jaxtyping.config.__class__ = FirstCalls
+    for name in ("gradio", "huggingface_hub", "matplotlib.pyplot", "pandas", "rich.progress", "sklearn.ensemble", "tyro"):
+        importlib.import_module(name)
 
 
 def pytest_collection_modifyitems(items):
