@@ -71,8 +71,12 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Long tests first, so that no worker ends with one while the others are idle."""
-    items.sort(key=_is_long, reverse=True)
+    """Files with long tests first, so that no worker ends with one while the others are idle.
+
+    Files stay whole, so that few workers make what the tests of a file share.
+    """
+    first = {item.path for item in items if _is_long(item)}
+    items.sort(key=lambda item: item.path in first, reverse=True)
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,11 @@ def dmb_pair(*arguments, output):
     return pair(_command, *map(str, arguments), output=output)
 
 
+def script(code):
+    """For `start` and `pair`: what Python's `-c` does."""
+    exec(code, {"__name__": "__main__"})
+
+
 def codes(*processes, timeout=240):
     """Exit codes of processes, when all have ended."""
     for process in processes:

@@ -231,11 +231,12 @@ def test_score_learning_leaves_the_rates_alone(data):
 @pytest.mark.usefixtures("no_type_checks")
 def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
     options = {
-        "score_steps": 300,
-        "learning_rate": 1e-2,
+        "score_steps": 160,
+        "learning_rate": 2e-2,
+        "ema": 0.9,
         "batch_size": 64,
         "chains": 1024,
-        "evaluate_every": 300,
+        "evaluate_every": 160,
         "chain_steps": 24,
     }
     learner = Learner(make(data, dropout=0.0), TrainingSettings(start="random"), engine(accelerator="cpu"))
