@@ -2,10 +2,15 @@
 
 import sys
 from collections import Counter
+from functools import partial
+from importlib.util import cache_from_source
+from pathlib import Path
+from types import FunctionType
 
 import jaxtyping
 import pytest
 import torch
+from jaxtyping import jaxtyped
 
 torch.set_num_threads(1)
 
@@ -19,10 +24,17 @@ class FirstCalls(type(jaxtyping.config)):
     Checks take longer than the calls that they check, and a training makes the same calls over and over.
     """
 
-    at_most = 0
+    at_most, made = 0, None
 
     def begin(self, at_most):
-        self.at_most, self.made = at_most, Counter()
+        self.at_most, self.made, self.defined = at_most, Counter(), Counter()
+
+    def leave_alone(self, function):
+        """Whether this function, made anew in each call of the one around it, has been made often enough."""
+        if self.made is None or not isinstance(function, FunctionType) or "<locals>" not in function.__qualname__:
+            return False
+        self.defined[function.__code__] += 1
+        return self.defined[function.__code__] > self.at_most
 
     @property
     def jaxtyping_disable(self):
@@ -33,15 +45,38 @@ class FirstCalls(type(jaxtyping.config)):
         return self.made[function] > self.at_most
 
 
+def _jaxtyped(function=None, *, typechecker):
+    """Prepare a function for checks, which takes longer than most functions within functions take by themselves."""
+    if function is None:
+        return partial(_jaxtyped, typechecker=typechecker)
+    return function if jaxtyping.config.leave_alone(function) else jaxtyped(function, typechecker=typechecker)
+
+
+def _compiled(checker, path, *arguments, **options):
+    """Where the bytecode of a file lies: with checks if it is ours; what we import has been compiled without them."""
+    if "/dmb/" in Path(path).as_posix().rpartition("site-packages")[2]:
+        return _compiled_with_checks(checker, path, *arguments, **options)
+    return cache_from_source(path, *arguments, **options)
+
+
+_compiled_with_checks = jaxtyping._import_hook._optimized_cache_from_source
+jaxtyping._import_hook._optimized_cache_from_source = _compiled
+
+
 def pytest_configure():
     """Limit the checks: `config` has no other place to ask whether they are on."""
     del jaxtyping.config.jaxtyping_disable
     jaxtyping.config.__class__ = FirstCalls
+    jaxtyping.jaxtyped = _jaxtyped
 
 
 def pytest_collection_modifyitems(items):
-    """Long tests first, so that no worker ends with one while the others are idle."""
-    items.sort(key=_is_long, reverse=True)
+    """Files with long tests first, so that no worker ends with one while the others are idle.
+
+    Files stay whole, so that few workers make what the tests of a file share.
+    """
+    first = {item.path for item in items if _is_long(item)}
+    items.sort(key=lambda item: item.path in first, reverse=True)
 
 
 @pytest.fixture(autouse=True)

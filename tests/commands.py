@@ -1,7 +1,5 @@
 """The command line, called as a user calls it but in this process."""
 
-import os
-
 from dmb.app.cli import main
 from dmb.app.recipes import as_flags
 
@@ -13,13 +11,6 @@ def dmb_(*arguments):
     except SystemExit as exit:
         return exit.code or 0
     return 0
-
-
-def quietly(*arguments):
-    """The command in a process whose words nobody reads."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1), os.dup2(nowhere, 2)
-    dmb_(*arguments)
 
 
 def flags(**settings):

@@ -178,7 +178,7 @@ def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, 
     data, bridge = data_of(MU, 4000, tmp_path), bridge_for(name).float()
     before = [parameter.clone() for parameter in bridge.process.parameters()]
     checked = 0
-    options = SETTINGS | {"matrix_objective": "joint", "cycles": 1, "score_steps": 30, "evaluate_every": 15}
+    options = SETTINGS | {"matrix_objective": "joint", "cycles": 1, "score_steps": 16, "evaluate_every": 8}
     reports = dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **options)
     rows = STATES[numerics.categorical(MU.flatten().expand(5000, -1), generator=seeding.seeded("rows"))]
     for report in reports:
@@ -205,9 +205,9 @@ def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(nam
 
     before, network = exact(), [parameter.clone() for parameter in bridge.network.parameters()]
     # a learning rate of next to nothing: what follows is the rates' doing
-    options = {"cycles": 1, "matrix_steps": 60, "score_steps": 1, "learning_rate": 1e-12, "weight_decay": 0.0,
-               "infill": 0.0}  # fmt: skip
-    list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), matrix_objective="bound", **options, **SETTINGS))
+    options = {"cycles": 1, "matrix_steps": 25, "matrix_learning_rate": 0.06, "score_steps": 1, "learning_rate": 1e-12,
+               "weight_decay": 0.0, "infill": 0.0}  # fmt: skip
+    list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), matrix_objective="bound", **SETTINGS | options))
     assert exact() < before - 0.01
     after = list(bridge.network.parameters())
     assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(network, after, strict=True))

@@ -1,7 +1,6 @@
 """Runs as users start them: in processes of their own, several at once, and killed without warning."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import dmb_, flags, quietly
+import forks
+from commands import dmb_, flags
 from dmb.app.locks import working_in
 from dmb.training.checkpoint import Checkpoints
 
@@ -83,7 +83,12 @@ def losses(path):
 def test_two_processes_learn_what_one_does(tmp_path, strategy, objective):
     here("one", settings=SETTINGS | objective)
     alone = losses(tmp_path / "one")
-    finish(start(tmp_path, "two", "--devices", "2", "--strategy", strategy, settings=SETTINGS | objective))
+    options = ("two", "--devices", "2", "--strategy", strategy)
+    if strategy == "ddp":  # one command that starts the other process itself
+        finish(start(tmp_path, *options, settings=SETTINGS | objective))
+    else:
+        both = forks.dmb_pair(*command(*options, settings=SETTINGS | objective), output=tmp_path / "words")
+        assert forks.codes(*both) == [0, 0], (tmp_path / "words.0").read_text() + (tmp_path / "words.1").read_text()
     assert len(alone) == 16
     assert losses(tmp_path / "two") == pytest.approx(alone, abs=1e-5)
     # and one process can go on where two have stopped
@@ -103,12 +108,9 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
     }
     here("straight", settings=settings)
     chance = random.Random(0)
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["dmb.app.cli.train"])  # each process is a fork of one that has torch loaded
     codes = []
     for _ in range(3):
-        process = server.Process(target=quietly, args=command("broken", "--resume", settings=settings))
-        process.start()
+        process = forks.dmb(*command("broken", "--resume", settings=settings), output=os.devnull)
         known = Checkpoints(tmp_path / "broken" / "checkpoints").steps()
         while Checkpoints(tmp_path / "broken" / "checkpoints").steps() == known and process.is_alive():
             time.sleep(0.01)
@@ -129,24 +131,28 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(tmp_path):
 def test_a_folder_in_use_is_refused_by_all_processes_in_one_line(tmp_path):
     here("run")
     with working_in(tmp_path / "run"):
-        process = start(tmp_path, "run", "--resume", "--devices", "2", settings={"cycles": 3})
-        output, _ = process.communicate(timeout=120)
-    assert process.returncode == 2, output
-    assert "another process is training in run" in output
-    assert "Traceback" not in output
+        both = forks.dmb_pair(
+            *command("run", "--resume", "--devices", "2", settings={"cycles": 3}), output=tmp_path / "words"
+        )
+        codes = forks.codes(*both)
+    outputs = [(tmp_path / f"words.{rank}").read_text() for rank in range(2)]
+    assert codes == [2, 2], outputs
+    assert "another process is training in run" in outputs[0]
+    assert "Traceback" not in "".join(outputs)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_leaves_cleanly(tmp_path, number, code):
     settings = {"score_steps": 100000, "evaluate_every": 100000, "log_every": 5, "width": 16}
-    process = start(tmp_path, "run", settings=settings)
-    while not (tmp_path / "run" / "metrics.jsonl").exists() and process.poll() is None:
+    process = forks.dmb(*command("run", settings=settings), output=tmp_path / "words")
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and process.is_alive():
         time.sleep(0.05)
     time.sleep(0.3)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == code, output
+    os.kill(process.pid, number)
+    codes = forks.codes(process)
+    output = (tmp_path / "words").read_text()
+    assert codes == [code], output
     assert "continue with: dmb resume run" in output
     assert "Traceback" not in output
     [step] = Checkpoints(tmp_path / "run" / "checkpoints").steps()

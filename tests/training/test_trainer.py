@@ -65,6 +65,7 @@ def straight(tmp_path_factory):
     return make_once
 
 
+@pytest.mark.usefixtures("no_type_checks")  # the tests below check the same calls
 @pytest.mark.parametrize(
     ("head", "steps"), [*(("mean", steps) for steps in (1, 2, 7, 8, 15, 16, 20, 29)), ("score", 2), ("score", 20)]
 )
@@ -127,6 +128,7 @@ def test_a_limit_of_time_lowers_the_learning_rate_to_nothing(data, monkeypatch):
     assert rates[-1] < 1e-5
 
 
+@pytest.mark.usefixtures("no_type_checks")  # the tests below check the same calls
 @pytest.mark.parametrize("steps", [5, 14, 22])
 def test_a_run_that_lost_patience_is_the_same_if_it_was_interrupted(tmp_path, data, steps):
     options = {"patience": 2, "learning_rate": 0.3, "evaluate_every": 2, "score_steps": 40}

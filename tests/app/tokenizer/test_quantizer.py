@@ -1,13 +1,11 @@
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import forks
 from dmb.app.tokenizer import Quantizer, quantizer
 
 
@@ -187,7 +185,7 @@ import sys, torch
 from torch import distributed
 sys.path.insert(0, {tests!r})
 from test_quantizer import calls
-rank = int(sys.argv[1])
+rank = {rank}
 distributed.init_process_group("gloo", init_method="file://{store}", rank=rank, world_size=2)
 made = calls(lambda z: z.chunk(2)[rank])
 torch.save({{name: tensor for name, tensor in made.state_dict().items()}}, f"{store}.{{rank}}")
@@ -210,11 +208,10 @@ def calls(share):
 
 @pytest.mark.long
 def test_two_processes_have_the_codes_of_one(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), store=tmp_path / "store"))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    both = [subprocess.Popen([sys.executable, script, str(rank)], env=environment) for rank in range(2)]
-    assert [process.wait(timeout=240) for process in both] == [0, 0]
+    folder, store = str(Path(__file__).parent), tmp_path / "store"
+    scripts = [SCRIPT.format(tests=folder, store=store, rank=rank) for rank in range(2)]
+    both = [forks.start(forks.script, code, output=tmp_path / "words") for code in scripts]
+    assert forks.codes(*both) == [0, 0], (tmp_path / "words").read_text()
     first, second = (torch.load(f"{tmp_path / 'store'}.{rank}", weights_only=True) for rank in range(2))
     alone = calls(lambda z: z).state_dict()
     for name, tensor in alone.items():

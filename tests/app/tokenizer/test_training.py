@@ -1,9 +1,6 @@
 import itertools
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,7 @@ import pytest
 import torch
 
 import dmb
+import forks
 from dmb.app.tokenizer import VQVAE, perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings
 from dmb.app.tokenizer.training import VQLearner, train_tokenizer
@@ -19,7 +17,6 @@ from dmb.training import engine
 from dmb.training.checkpoint import Checkpoints
 from stopping import StopAfter, same
 
-SOURCE = Path(__file__).parents[3] / "src"
 QUICK = {"steps": 12, "batch_size": 8, "warmup": 3, "log_every": 3, "evaluate_every": 5, "evaluate_images": 20}
 
 
@@ -191,7 +188,7 @@ from dmb.training import engine
 fabric = engine(accelerator="cpu", devices=2)
 reports = list(train_tokenizer(fixed_codes(), pictures(), TokenizerSettings(**{settings!r}), fabric=fabric))
 if fabric.is_global_zero:
-    print(json.dumps([[report.loss, report.psnr, report.perplexity] for report in reports]))
+    print(json.dumps([[report.loss, report.psnr, report.perplexity] for report in reports]), flush=True)
 """
 
 
@@ -206,13 +203,10 @@ def fixed_codes():
 def test_two_processes_learn_what_one_does(tmp_path):
     settings = QUICK | {"log_every": 1, "learning_rate": 1e-3}
     alone = [[r.loss, r.psnr, r.perplexity] for r in train(fixed_codes(), pictures(), **settings)]
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent), settings=settings))
-    path = os.pathsep.join([str(SOURCE), str(Path(__file__).parents[2])])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    together = json.loads(done.stdout.splitlines()[-1])
+    code = SCRIPT.format(tests=str(Path(__file__).parent), settings=settings)
+    both, words = forks.pair(forks.script, code, output=tmp_path / "words"), tmp_path / "words.0"
+    assert forks.codes(*both) == [0, 0], words.read_text()
+    together = json.loads(words.read_text().splitlines()[-1])
     assert len(alone) == len(together) == 15
     for one, two in zip(alone, together, strict=True):
         assert two == [None if value is None else pytest.approx(value, rel=1e-3) for value in one]
