@@ -150,6 +150,7 @@ def _score_backward(
             times=learner.density if settings.adapt_times else None,
             baseline=learner.baseline,
             orders=settings.orders,
+            singles=settings.singles,
             rows=rows,
             generator=generator,
         )
