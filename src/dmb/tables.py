@@ -50,7 +50,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         dropout: share of activations that are dropped in training.
         batch_size: rows of a step.
         learning_rate: the highest one; it falls to 0 at the end.
-        bins: maximum number of states of a column of numbers or dates.
+        bins: maximum number of states of a column of numbers or dates. Default: one for every 50 rows that are learned
+            from, from 64 to 1,024.
         kinds: of columns by name, where the rules of `dmb.data.columns.column_of` are wrong.
         patience: evaluations without progress after which training ends; 0: never.
         random_state: seed of all random numbers.
@@ -82,7 +83,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         dropout: float = 0.1,
         batch_size: int = 256,
         learning_rate: float = 2e-3,
-        bins: int = 64,
+        bins: int | None = None,
         kinds: Mapping[str, str] | None = None,
         patience: int = 4,
         random_state: int = 0,

@@ -98,11 +98,12 @@ class Number(Column):
         inside = np.isfinite(numbers)
         if len(self.weights):
             fits = inside if nearest else inside & self._on_grid(numbers)
-            _, bins = self._place(numbers)
+            cells, bins = self._place(numbers)
             states[fits] = self._rank[len(self.atoms) + bins[fits]]
         if len(self.atoms):
-            close, equal = self._closest(numbers)
-            match = inside if nearest and not len(self.weights) else equal
+            close, match = self._closest(numbers)
+            if nearest:
+                match = inside & (match | self._between(numbers, cells) if len(self.weights) else inside)
             states[match] = self._rank[close[match]]
         if self._has_missing:
             states[[value is None or value != value or str(value).strip() in MISSING for value in values]] = 0
@@ -184,6 +185,12 @@ class Number(Column):
         """The cell and the bin of each number; what lies beyond belongs to the first or the last."""
         cell = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, len(self.weights) - 1)
         return cell, np.searchsorted(self.firsts, cell, side="right") - 1
+
+    def _between(self, numbers: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Whether the atoms next to a number are nearer than the ends of its cell, on both sides."""
+        above = np.searchsorted(self.atoms, numbers)
+        low, high = np.append(-np.inf, self.atoms)[above], np.append(self.atoms, np.inf)[above]
+        return (low >= self.edges[cells]) & (high <= self.edges[cells + 1])
 
     def _on_grid(self, numbers: np.ndarray) -> np.ndarray:
         if not self.step:
