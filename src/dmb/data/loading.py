@@ -49,7 +49,7 @@ def load(
         levels: levels per channel of an image; default: 256.
         most_states: values of an array must lie below this; default: 65,536.
         kinds: kinds of columns of a table by name, where the rules are wrong; see `table`.
-        bins: maximum number of states of a column of numbers; default: one for every 50 training rows, from 64 to 1,024.
+        bins: maximum number of states of a column of numbers; default: one for every 50 training rows, 64 to 1,024.
         codec: a model's codec, to read other data with its tokens.
         progress: called with the number of images, or bytes of text, read so far and in total, if reading takes long.
 
