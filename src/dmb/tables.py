@@ -98,12 +98,14 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         content = frames.read(X)
         kinds = dict.fromkeys(frames.coded(X), "category") | dict(self.kinds or {})
         data = as_data_set(content, "frame", kinds=kinds, bins=self.bins, test=False)
+        assert isinstance(data.codec, Columns)
         process = BridgeProcess.from_marginals(
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
+            network.follow_order(data.codec.ordered)
         bridge = Bridge(process, network)
         passes = 90 * len(data.train) // self.batch_size
         steps = min(max(passes, 1000), 4000) if self.steps is None else self.steps
@@ -115,7 +117,6 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         for progress in train(bridge, data, settings):
             if self.report is not None:
                 self.report(progress)
-        assert isinstance(data.codec, Columns)
         self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
         self._like = nw.from_native(X, eager_only=True).head(0).to_native()
         return self

@@ -1,5 +1,6 @@
 """A residual MLP over all positions at once, for short data of fixed length: tables, small images."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,28 @@ class MLP(Network):
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
+    @torch.no_grad()
+    def follow_order(self, ordered: Bool[Tensor, "d k"]) -> None:
+        r"""Begin with vectors that change little from one state to the next, where states lie in an order.
+
+        Weight `j` of the state at place `u \in [0, 1]` is a wave, `cos(2π (f_j u + φ_j))`, with frequencies `f_j` from
+        one half to one wave in sixteen states. Otherwise neighbours share nothing, and what holds for numbers of about
+        the same size must be learned for each of them.
+
+        Args:
+            ordered: the states of each position that have an order, that of their indices; names may be left out.
+        """
+        width = self.output.in_features
+        for rows, chosen in zip(self.rows, ordered, strict=True):
+            own = rows[chosen.nonzero().squeeze(-1)]
+            if len(own) > 1:
+                place = torch.linspace(0, 1, len(own), device=own.device)[:, None]
+                waves = [_waves(place, len(own), width) for _ in range(2)]
+                std = self.num_positions**-0.5
+                # some noise, which keeps neighbours apart
+                self.tokens.weight[own] = std * 0.8**0.5 * waves[0] + 0.2**0.5 * self.tokens.weight[own]
+                self.output.weight[own] = 0.5 * width**-0.5 * waves[1]
+
     @classmethod
     def for_process(cls, process: ForwardProcess, **options: Any) -> "MLP":
         states = process.data_states
@@ -123,6 +146,13 @@ class MLP(Network):
         for count in self._counts:
             parts += [next(pieces), output.new_zeros(len(output), most - count), next(pieces)]
         return torch.cat(parts, dim=-1)
+
+
+def _waves(place: Float[Tensor, "k 1"], count: int, width: int) -> Float[Tensor, "k w"]:
+    """Waves of variance 1, with random frequencies and phases."""
+    frequency, phase = torch.rand(2, width).to(place)
+    frequency = 0.5 * max(2.0, count / 8) ** frequency
+    return 2**0.5 * torch.cos(2 * math.pi * (frequency * place + phase))
 
 
 class _Block(nn.Module):
