@@ -91,6 +91,26 @@ def test_positions_with_fewer_states_have_fewer_weights_and_the_same_outputs():
         dmb.MLP(5, 3, state_counts=[2, 6, 1])
 
 
+def test_vectors_of_states_in_an_order_are_the_more_alike_the_nearer_they_are():
+    network = dmb.MLP(100, 2, width=512, blocks=1)
+    before = network.tokens.weight.clone()
+    ordered = torch.zeros(2, 100, dtype=torch.bool)
+    ordered[1, 1:80] = True
+    torch.manual_seed(0)
+    network.follow_order(ordered)
+    own = torch.zeros(200, dtype=torch.bool)
+    own[101:180] = True
+    assert torch.equal(network.tokens.weight[~own], before[~own])
+    assert (network.output.weight[~own] == 0).all()
+    for weight, std in ((network.tokens.weight, 2**-0.5), (network.output.weight, 0.5 * 512**-0.5)):
+        vectors = weight[own].detach()
+        assert vectors.std().item() == pytest.approx(std, rel=0.1)
+        alike = torch.stack([torch.cosine_similarity(vectors[:-k], vectors[k:]).mean() for k in (1, 4, 16, 60)])
+        assert (alike.diff() < 0).all()
+        assert alike[0] > 0.7
+        assert alike[-1].abs() < 0.3
+
+
 @every_network
 def test_rows_do_not_see_each_other(build):
     network = stirred(build())
