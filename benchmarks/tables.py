@@ -111,8 +111,9 @@ def main() -> None:
         training, real = (frame.iloc[part].reset_index(drop=True) for part in np.split(order, [len(frame) * 4 // 5]))
         real = real[: given.rows]
         print(f"{path}: {len(training):,} rows to learn, {len(real):,} to compare with, {frame.shape[1]} columns")
-        names = dmb.data.load(path).codec.names
-        compare(training[names], real[names], given)
+        codec = dmb.data.load(path).codec
+        assert isinstance(codec, dmb.data.Columns)
+        compare(training[codec.names], real[codec.names], given)
 
 
 def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespace) -> None:

@@ -55,7 +55,7 @@ class MLP(Network):
     ):
         super().__init__()
         self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options = {
+        self._options: dict[str, Any] = {
             "width": width, "blocks": blocks, "conditioning": conditioning, "dropout": dropout,
             "num_classes": num_classes, "label_dropout": label_dropout,
         }  # fmt: skip
