@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from dmb.networks.base import Conditioning, Network, refuse_many
 from dmb.processes.base import ForwardProcess
 
+_FEWEST_WAVED = 24  # states: the shortest wave has sixteen
+
 
 class MLP(Network):
     """Sums one learned vector per (position, token), then residual blocks conditioned on time by adaptive layer norm.
@@ -84,7 +86,8 @@ class MLP(Network):
 
         Weight `j` of the state at place `u \in [0, 1]` is a wave, `cos(2π (f_j u + φ_j))`, with frequencies `f_j` from
         one half to one wave in sixteen states. Otherwise neighbours share nothing, and what holds for numbers of about
-        the same size must be learned for each of them.
+        the same size must be learned for each of them. Positions with fewer than 24 such states stay as they are: few
+        states are learned as well without.
 
         Args:
             ordered: the states of each position that have an order, that of their indices; names may be left out.
@@ -92,7 +95,7 @@ class MLP(Network):
         width = self.output.in_features
         for rows, chosen in zip(self.rows, ordered, strict=True):
             own = rows[chosen.nonzero().squeeze(-1)]
-            if len(own) > 1:
+            if len(own) >= _FEWEST_WAVED:
                 place = torch.linspace(0, 1, len(own), device=own.device)[:, None]
                 waves = [_waves(place, len(own), width) for _ in range(2)]
                 std = self.num_positions**-0.5
