@@ -14,6 +14,7 @@ import dmb
 from commands import dmb_, flags
 from dmb.app.records import read_tables
 from dmb.data.columns import Category, Date, Number
+from dmb.data.sources.table import default_bins
 
 ROWS = 3000
 SMALL = {"steps": 500, "width": 64, "blocks": 2, "batch_size": 128, "dropout": 0.0, "learning_rate": 4e-3, "bins": 16}
@@ -271,6 +272,35 @@ def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, m
     capsys.readouterr()
     assert dmb_("evaluate", "run", "--quality", "--data", "gaps.csv") == 2
     assert capsys.readouterr().err.startswith("dmb: --quality compares with the run's own training rows")
+
+
+@pytest.mark.long
+def test_codes_decide_other_columns_and_tight_relations_of_numbers_survive():
+    """200 codes with a place each, known from a table, and a number that differs from another by at most 1."""
+    rng = np.random.default_rng(0)
+    codes = np.sort(rng.choice(10_000, 200, replace=False))
+    places = dict(zip(codes.tolist(), rng.choice(["a", "b", "c", "d"], 200).tolist(), strict=True))
+    code, x = rng.choice(codes, 6000), rng.integers(0, 150, 6000)
+    frame = pd.DataFrame({"code": code, "place": [places[c] for c in code], "x": x, "y": x + rng.integers(-1, 2, 6000)})
+
+    def right(rows):
+        known = rows["code"].map(places)
+        return (known == rows["place"]).mean(), ((rows["x"] - rows["y"]).abs() <= 1).mean()
+
+    wide = {**SMALL, "width": 128, "batch_size": 256, "steps": 600, "bins": 256}
+    fine, coarse = (dmb.TableModel(**options).fit(frame) for options in (wide, SMALL))
+    assert right(frame) == (1, 1)
+    known, near = right(fine.sample(1000))
+    assert known > 0.9
+    assert near > 0.75
+    assert max(right(coarse.sample(1000))) < 0.4  # 16 bins, inside which values are independent
+    y = fine.impute(pd.DataFrame({"x": [20, 75, 130], "y": np.nan}))["y"]
+    np.testing.assert_allclose(y, [20, 75, 130], atol=1.5)
+
+
+def test_states_follow_the_rows():
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=10_000)})
+    assert len(dmb.TableModel(steps=1).fit(frame).codec_.columns[0]) == default_bins(9_000) == 180
 
 
 def test_the_mean_is_filled_in_where_numbers_are_real_and_a_legal_value_where_they_are_whole():

@@ -50,7 +50,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         dropout: share of activations that are dropped in training.
         batch_size: rows of a step.
         learning_rate: the highest one; it falls to 0 at the end.
-        bins: maximum number of states of a column of numbers or dates.
+        bins: maximum number of states of a column of numbers or dates. Default: one for every 50 rows that are learned
+            from, from 64 to 1,024.
         kinds: of columns by name, where the rules of `dmb.data.columns.column_of` are wrong.
         patience: evaluations without progress after which training ends; 0: never.
         random_state: seed of all random numbers.
@@ -82,7 +83,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         dropout: float = 0.1,
         batch_size: int = 256,
         learning_rate: float = 2e-3,
-        bins: int = 64,
+        bins: int | None = None,
         kinds: Mapping[str, str] | None = None,
         patience: int = 4,
         random_state: int = 0,
@@ -97,12 +98,14 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         content = frames.read(X)
         kinds = dict.fromkeys(frames.coded(X), "category") | dict(self.kinds or {})
         data = as_data_set(content, "frame", kinds=kinds, bins=self.bins, test=False)
+        assert isinstance(data.codec, Columns)
         process = BridgeProcess.from_marginals(
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
+            network.follow_order(data.codec.ordered)
         bridge = Bridge(process, network)
         passes = 90 * len(data.train) // self.batch_size
         steps = min(max(passes, 1000), 4000) if self.steps is None else self.steps
@@ -114,7 +117,6 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         for progress in train(bridge, data, settings):
             if self.report is not None:
                 self.report(progress)
-        assert isinstance(data.codec, Columns)
         self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
         self._like = nw.from_native(X, eager_only=True).head(0).to_native()
         return self

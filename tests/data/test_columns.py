@@ -98,6 +98,31 @@ def test_bins_hold_about_equally_many_and_a_value_that_many_share_is_a_state():
     assert counts[1:].max() < 1.3 * counts[1:].min()
 
 
+def test_values_that_rows_share_stay_apart_and_a_new_value_is_known():
+    codes = np.unique(RNG.integers(10, 10_000, 300))
+    rows = np.concatenate([np.repeat(codes, 15), [11, 5001, 9999]])  # three that one row has
+    column = fitted(rows, bins=512, integer=True)
+    states = column.states(codes.tolist())
+    assert len(np.unique(states)) == len(codes)
+    assert column.values(states, RNG) == codes.tolist()
+    assert np.all(np.diff(states) > 0)  # in the order of their values
+    [new] = column.states([7003])
+    assert new >= 0
+    assert new not in states
+    assert column.log_density([7003])[0] < 0
+    [near] = column.states([codes[100] + 0.1], nearest=True)  # what is given is taken for the nearest code
+    assert near == states[100]
+    few = fitted(rows, bins=16, integer=True)
+    assert len(few) <= 16
+
+
+def test_values_are_states_of_their_own_only_if_that_leaves_enough_bins_for_the_rest():
+    rows = np.concatenate([np.repeat(np.arange(200), 5), 1000 + RNG.permutation(9000)])
+    column = fitted(rows, bins=256, integer=True)
+    counts = np.bincount(column.states(rows.tolist()), minlength=len(column))
+    assert counts.max() < 1.5 * len(rows) / 256
+
+
 def test_a_density_integrates_to_one_with_its_tails():
     column = fitted(REAL, bins=4)
     shares = np.bincount(column.states(REAL.tolist()), minlength=4) / len(REAL)

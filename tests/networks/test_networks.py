@@ -63,6 +63,55 @@ def test_outputs_depend_on_tokens_time_label_and_what_is_given(build):
     torch.testing.assert_close(network(x, t, label, torch.zeros_like(given)), base)
 
 
+def test_positions_with_fewer_states_have_fewer_weights_and_the_same_outputs():
+    """Against the network that has weights for all states, with the same ones where both have any."""
+    counts, most = torch.tensor([2, 4, 1]), 4
+    marginals = (torch.arange(most) < counts[:, None]) / counts[:, None]
+    process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, state_counts=counts)
+    few = stirred(dmb.MLP.for_process(process, width=16, blocks=1, conditioning=8))
+    full = dmb.MLP(most + 1, 3, width=16, blocks=1, conditioning=8).eval()
+    states = [(i, k) for i, count in enumerate(counts.tolist()) for k in [*range(count), most]]  # the mask is the last
+    rows = torch.tensor([i * (most + 1) + k for i, k in states])
+    assert len(few.tokens.weight) == len(few.output.weight) == len(rows)
+    weights = {name: weight.clone() for name, weight in few.state_dict().items()}
+    for name in ("tokens.weight", "given", "output.weight", "output.bias"):
+        table = torch.zeros_like(full.state_dict()[name])
+        table[rows] = weights[name]
+        weights[name] = table
+    full.load_state_dict(weights)
+    x, t = torch.tensor([list(row) for row in itertools.product([0, 1, 4], [0, 3, 4], [0, 4])]), torch.rand(18)
+    given = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.5
+    for marks in (None, given):
+        torch.testing.assert_close(few(x, t, given=marks), full(x, t, given=marks))
+    assert (few(x, t)[:, 0, 2:4] == 0).all()
+    again = dmb.Network.from_config(few.to_config())
+    again.load_state_dict(few.state_dict())
+    torch.testing.assert_close(again.eval()(x, t), few(x, t))
+    with pytest.raises(ValueError, match=r"state_counts must be 3 numbers in \[1, 5\], got \[2, 6, 1\]"):
+        dmb.MLP(5, 3, state_counts=[2, 6, 1])
+
+
+def test_vectors_of_states_in_an_order_are_the_more_alike_the_nearer_they_are():
+    network = dmb.MLP(100, 2, width=512, blocks=1)
+    before = network.tokens.weight.clone()
+    ordered = torch.zeros(2, 100, dtype=torch.bool)
+    ordered[0, :23] = True  # too few to gain by it
+    ordered[1, 1:80] = True
+    torch.manual_seed(0)
+    network.follow_order(ordered)
+    own = torch.zeros(200, dtype=torch.bool)
+    own[101:180] = True
+    assert torch.equal(network.tokens.weight[~own], before[~own])
+    assert (network.output.weight[~own] == 0).all()
+    for weight, std in ((network.tokens.weight, 2**-0.5), (network.output.weight, 0.5 * 512**-0.5)):
+        vectors = weight[own].detach()
+        assert vectors.std().item() == pytest.approx(std, rel=0.1)
+        alike = torch.stack([torch.cosine_similarity(vectors[:-k], vectors[k:]).mean() for k in (1, 4, 16, 60)])
+        assert (alike.diff() < 0).all()
+        assert alike[0] > 0.7
+        assert alike[-1].abs() < 0.3
+
+
 @every_network
 def test_rows_do_not_see_each_other(build):
     network = stirred(build())

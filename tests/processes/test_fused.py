@@ -41,6 +41,27 @@ def test_the_fused_integrand_and_its_gradient_equal_the_closed_form(case, t, chu
     torch.testing.assert_close(one_pass, composed, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("counts", [None, [2, 4, 3]])
+@pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+def test_a_mask_as_the_only_noise_costs_a_weighted_cross_entropy(t, counts):
+    counts = None if counts is None else torch.tensor(counts)
+    marginals = torch.tensor([[0.5, 0.5, 0, 0], [0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.5, 0]], dtype=torch.float64)
+    process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, state_counts=counts).double()
+    generator = torch.Generator().manual_seed(0)
+    x_0 = torch.stack([torch.randint(2 + k, (40,), generator=generator) for k in (0, 2, 1)], dim=1)
+    x_t = torch.where(torch.rand(x_0.shape, generator=generator) < 0.5, 4, x_0)
+    logits = torch.randn(*x_0.shape, 5, generator=generator, dtype=torch.float64)
+    with process.fixed():
+        one_pass = value_and_gradient(process, logits, x_t, x_0, t, 1.0)
+    torch.testing.assert_close(one_pass, value_and_gradient(process, logits, x_t, x_0, t, 1.0), rtol=1e-8, atol=1e-10)
+    known = process.data_states[:1] if counts is None else process.data_states
+    log_rho = torch.where(known, logits, -torch.inf).log_softmax(-1).gather(-1, x_0[..., None]).squeeze(-1)
+    sigma_bar = process.schedule(torch.tensor([t], dtype=torch.float64)).sigma_bar
+    rate = process.schedule(torch.tensor([t], dtype=torch.float64)).sigma
+    expected = torch.where(x_t == 4, -log_rho * rate / torch.expm1(sigma_bar), 0.0)
+    torch.testing.assert_close(one_pass[0], expected, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("t", [1e-12, 1e-6, 0.3, 1.0])
 @pytest.mark.parametrize("low", [1e-8, 1.0, 1e4])
 def test_in_float32_it_has_six_digits_at_extreme_rates_and_times(low, t):

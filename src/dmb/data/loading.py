@@ -49,7 +49,7 @@ def load(
         levels: levels per channel of an image; default: 256.
         most_states: values of an array must lie below this; default: 65,536.
         kinds: kinds of columns of a table by name, where the rules are wrong; see `table`.
-        bins: maximum number of states of a column of numbers; default: 64.
+        bins: maximum number of states of a column of numbers; default: one for every 50 training rows, 64 to 1,024.
         codec: a model's codec, to read other data with its tokens.
         progress: called with the number of images, or bytes of text, read so far and in total, if reading takes long.
 
@@ -68,7 +68,7 @@ def load(
         data = array(source, None if codec is None else codec.num_states, most_states=limit)
     elif kind == "table":
         own = codec if isinstance(codec, Columns) else None
-        data = table(source, own, kinds=kinds, bins=64 if bins is None else bins, progress=progress)
+        data = table(source, own, kinds=kinds, bins=bins, progress=progress)
     elif kind == "records":
         data = records(source, length, codec if isinstance(codec, Records) else None, progress=progress)
         length = None  # records may all be shorter

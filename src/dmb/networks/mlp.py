@@ -1,5 +1,7 @@
 """A residual MLP over all positions at once, for short data of fixed length: tables, small images."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,6 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.networks.base import Conditioning, Network, refuse_many
+from dmb.processes.base import ForwardProcess
+
+_FEWEST_WAVED = 24  # states: the shortest wave has sixteen
 
 
 class MLP(Network):
@@ -16,7 +21,7 @@ class MLP(Network):
     A token that is given has a second vector, added to the first; see `Network.forward`.
 
     Where positions are few and their places matter (8×8 images, the columns of a table) it learns far faster on a CPU
-    than attention does. First and last layer have `d · n · width` weights each.
+    than attention does. First and last layer have `width` weights for each state of each position.
 
     Args:
         num_states: `n`, of the process.
@@ -27,13 +32,15 @@ class MLP(Network):
         dropout: on every block's output.
         num_classes: how many class labels there are; 0 for a model without.
         label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
+        state_counts: how many states the data have at each position, if some have fewer; `for_process` knows it. States
+            that no position has are names, such as a mask. Those that a position lacks cost nothing; their output is 0.
 
     >>> network = MLP(num_states=17, num_positions=64, width=128)
     >>> network(torch.zeros(2, 64, dtype=torch.long), torch.rand(2)).shape
     torch.Size([2, 64, 17])
     """
 
-    offsets: Int[Tensor, " d"]
+    rows: Int[Tensor, "d n"]
 
     def __init__(
         self,
@@ -46,24 +53,64 @@ class MLP(Network):
         dropout: float = 0.1,
         num_classes: int = 0,
         label_dropout: float = 0.1,
+        state_counts: Sequence[int] | None = None,
     ):
         super().__init__()
         self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options = {
+        self._options: dict[str, Any] = {
             "width": width, "blocks": blocks, "conditioning": conditioning, "dropout": dropout,
             "num_classes": num_classes, "label_dropout": label_dropout,
         }  # fmt: skip
-        self.tokens = nn.EmbeddingBag(num_positions * num_states, width, mode="sum")
-        self.given = nn.Parameter(torch.zeros(num_positions * num_states, width))
+        if state_counts is not None:
+            self._options["state_counts"] = list(state_counts)
+        self._counts = [num_states] * num_positions if state_counts is None else list(state_counts)
+        if len(self._counts) != num_positions or not 1 <= min(self._counts) <= max(self._counts) <= num_states:
+            raise ValueError(f"state_counts must be {num_positions} numbers in [1, {num_states}], got {self._counts}")
+        self._names = num_states - max(self._counts)
+        total = sum(self._counts) + num_positions * self._names
+        self.tokens = nn.EmbeddingBag(total, width, mode="sum")
+        self.given = nn.Parameter(torch.zeros(total, width))
         self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
         refuse_many(blocks)
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width)
-        self.output = nn.Linear(width, num_positions * num_states)
-        self.register_buffer("offsets", torch.arange(num_positions) * num_states, persistent=False)
+        self.output = nn.Linear(width, total)
+        self.register_buffer("rows", self._rows(), persistent=False)
         nn.init.normal_(self.tokens.weight, std=num_positions**-0.5)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
+
+    @torch.no_grad()
+    def follow_order(self, ordered: Bool[Tensor, "d k"]) -> None:
+        r"""Begin with vectors that change little from one state to the next, where states lie in an order.
+
+        Weight `j` of the state at place `u \in [0, 1]` is a wave, `cos(2π (f_j u + φ_j))`, with frequencies `f_j` from
+        one half to one wave in sixteen states. Otherwise neighbours share nothing, and what holds for numbers of about
+        the same size must be learned for each of them. Positions with fewer than 24 such states stay as they are: few
+        states are learned as well without.
+
+        Args:
+            ordered: the states of each position that have an order, that of their indices; names may be left out.
+        """
+        width = self.output.in_features
+        for rows, chosen in zip(self.rows, ordered, strict=True):
+            own = rows[chosen.nonzero().squeeze(-1)]
+            if len(own) >= _FEWEST_WAVED:
+                place = torch.linspace(0, 1, len(own), device=own.device)[:, None]
+                waves = [_waves(place, len(own), width) for _ in range(2)]
+                std = self.num_positions**-0.5
+                # some noise, which keeps neighbours apart
+                self.tokens.weight[own] = std * 0.8**0.5 * waves[0] + 0.2**0.5 * self.tokens.weight[own]
+                self.output.weight[own] = 0.5 * width**-0.5 * waves[1]
+
+    @classmethod
+    def for_process(cls, process: ForwardProcess, **options: Any) -> "MLP":
+        states = process.data_states
+        counts = states.sum(-1)
+        first = torch.arange(process.num_states, device=counts.device) < counts[:, None]
+        if len(counts) == process.num_positions and bool((states == first).all()) and len(counts.unique()) > 1:
+            options = {"state_counts": counts.tolist()} | options
+        return super().for_process(process, **options)
 
     def config(self) -> dict[str, Any]:
         return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
@@ -76,13 +123,39 @@ class MLP(Network):
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         condition = self.conditioning(t, label)
-        index = x_t + self.offsets
+        index = self.rows.gather(1, x_t.T).T
         x = self.tokens(index)
         if given is not None:
             x = x + F.embedding_bag(index, self.given, mode="sum", per_sample_weights=given.to(self.given.dtype))
         for block in self.blocks:
             x = block(x, condition)
-        return self.output(self.norm(x)).view(len(x_t), self.num_positions, self.num_states)
+        return self._spread(self.output(self.norm(x))).view(len(x_t), self.num_positions, self.num_states)
+
+    def _rows(self) -> Int[Tensor, "d n"]:
+        """The row of the tables of weights that each state of each position has; 0 for those that it lacks."""
+        rows, most, first = torch.zeros(self.num_positions, self.num_states, dtype=torch.long), max(self._counts), 0
+        for position, count in enumerate(self._counts):
+            own = torch.arange(first, first + count + self._names)
+            rows[position, :count], rows[position, most:] = own[:count], own[count:]
+            first += len(own)
+        return rows
+
+    def _spread(self, output: Float[Tensor, "b r"]) -> Float[Tensor, "b k"]:
+        """The numbers of all states: those of the rows that there are, and 0 for states that a position lacks."""
+        most, parts = max(self._counts), list[Tensor]()
+        if min(self._counts) == most:
+            return output
+        pieces = iter(output.split([size for count in self._counts for size in (count, self._names)], dim=-1))
+        for count in self._counts:
+            parts += [next(pieces), output.new_zeros(len(output), most - count), next(pieces)]
+        return torch.cat(parts, dim=-1)
+
+
+def _waves(place: Float[Tensor, "k 1"], count: int, width: int) -> Float[Tensor, "k w"]:
+    """Waves of variance 1, with random frequencies and phases."""
+    frequency, phase = torch.rand(2, width).to(place)
+    frequency = 0.5 * max(2.0, count / 8) ** frequency
+    return 2**0.5 * torch.cos(2 * math.pi * (frequency * place + phase))
 
 
 class _Block(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from dmb.hierarchies import Line
 from dmb.processes.span import Span, log_chances
@@ -62,6 +63,28 @@ def integrand_from_logits(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Flo
     """
     value, enough = _IntegrandFromLogits.apply(logits, rows)
     return value, enough
+
+
+def masked_integrand(
+    logits: Float[Tensor, "b d n"],
+    data_states: Bool[Tensor, "g n"],
+    x_t: Int[Tensor, "b d"],
+    x_0: Int[Tensor, "b d"],
+    weight: Float[Tensor, "b d"],
+) -> Float[Tensor, "b d"]:
+    """The integrand where the only noise is a mask, the last state: `-weight · log ρ(x_0)` where `x_t` is masked.
+
+    The process then needs no table of all states, which for many states would take longer than the network.
+    """
+    masked = (x_t == logits.shape[-1] - 1).flatten().nonzero().squeeze(-1)
+    log_rho = logits.flatten(0, 1).index_select(0, masked).to(weight.dtype)
+    if len(data_states) == 1:
+        log_rho = log_rho.masked_fill(~data_states, -torch.inf)
+    else:
+        log_rho = log_rho.masked_fill(~data_states[masked % x_t.shape[1]], -torch.inf)
+    cost = F.cross_entropy(log_rho, x_0.flatten()[masked], reduction="none")
+    value = torch.zeros(x_t.numel(), dtype=weight.dtype, device=weight.device)
+    return value.index_copy(0, masked, cost * weight.flatten()[masked]).view_as(x_t)
 
 
 Hazard = tuple[Float[Tensor, "b d"], Float[Tensor, "b d"], Float[Tensor, "b d"]]

@@ -42,7 +42,8 @@ class DataChoice:
     kinds: str = ""
     """Kinds of columns of a table, where the rules are wrong: zip=category,born=date,age=number,id=drop."""
     bins: int | None = None
-    """Maximum number of states of a column of numbers or dates; default: 64."""
+    """Maximum number of states of a column of numbers or dates; default: one for every 50 training rows, from 64 to
+    1,024."""
 
     def load(
         self,

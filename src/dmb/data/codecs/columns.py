@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dmb.configurable import Configurable
 from dmb.data.codecs.base import Codec, filled, shortened
 from dmb.data.codecs.views import Rows, Symbols, View
-from dmb.data.columns import Category, Column, Value
+from dmb.data.columns import Category, Column, Date, Number, Value
 from dmb.data.columns.base import shown
 from dmb.files import written_whole
 
@@ -62,6 +63,16 @@ class Columns(Codec):
     def build(cls, *tensors: Any, **config: Any) -> "Columns":
         values = [Configurable.from_config(known) if isinstance(known, dict) else known for known in config["values"]]
         return cls(**config | {"values": values})
+
+    @property
+    def ordered(self) -> Bool[Tensor, "d n"]:
+        """The states that lie in an order: those of numbers and dates, except a missing one."""
+        ordered = torch.zeros(len(self.columns), self.num_states, dtype=torch.bool)
+        for position, column in enumerate(self.columns):
+            if isinstance(column, Number | Date):
+                ordered[position, : len(column)] = True
+                ordered[position, [] if column.missing is None else column.missing] = False
+        return ordered
 
     def cells(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
         """The values of each column, one list a column."""

@@ -11,6 +11,7 @@ from dmb.data.columns.base import MISSING, Column, Value, as_numbers
 
 _FINE = 8  # cells of the histogram inside a bin
 _FEWEST = 20  # values in a bin
+_FEW, _SHARED = 64, 5  # so few different values are all states; beyond that, those that so many rows share
 _DECIMALS = 6  # more than that: the numbers are taken to be real
 
 
@@ -72,11 +73,11 @@ class Number(Column):
         if bins < 2:
             raise ValueError(f"bins must be at least 2, got {bins}")
         values, counts = np.asarray(values, dtype=float), np.asarray(counts, dtype=float)
-        if len(values) <= bins:
+        if len(values) <= min(bins, _FEW):
             heavy = np.ones(len(values), dtype=bool)
         else:
             values, counts = values[counts > 0], counts[counts > 0]
-            heavy = counts > counts.sum() / bins
+            heavy = _shared(counts, bins)
         step = step_of(values)
         if (~heavy).sum() == 1:
             heavy[:] = True
@@ -97,11 +98,12 @@ class Number(Column):
         inside = np.isfinite(numbers)
         if len(self.weights):
             fits = inside if nearest else inside & self._on_grid(numbers)
-            _, bins = self._place(numbers)
+            cells, bins = self._place(numbers)
             states[fits] = self._rank[len(self.atoms) + bins[fits]]
         if len(self.atoms):
-            close, equal = self._closest(numbers)
-            match = inside if nearest and not len(self.weights) else equal
+            close, match = self._closest(numbers)
+            if nearest:
+                match = inside & (match | self._between(numbers, cells) if len(self.weights) else inside)
             states[match] = self._rank[close[match]]
         if self._has_missing:
             states[[value is None or value != value or str(value).strip() in MISSING for value in values]] = 0
@@ -184,6 +186,12 @@ class Number(Column):
         cell = np.clip(np.searchsorted(self.edges, numbers, side="right") - 1, 0, len(self.weights) - 1)
         return cell, np.searchsorted(self.firsts, cell, side="right") - 1
 
+    def _between(self, numbers: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """Whether the atoms next to a number are nearer than the ends of its cell, on both sides."""
+        above = np.searchsorted(self.atoms, numbers)
+        low, high = np.append(-np.inf, self.atoms)[above], np.append(self.atoms, np.inf)[above]
+        return (low >= self.edges[cells]) & (high <= self.edges[cells + 1])
+
     def _on_grid(self, numbers: np.ndarray) -> np.ndarray:
         if not self.step:
             return np.ones(len(numbers), dtype=bool)
@@ -225,6 +233,19 @@ def step_of(values: np.ndarray) -> float:
         if largest < 1e15 / 10**decimals and (values == np.round(values, decimals)).all():
             return float(f"1e-{decimals}")
     return 0.0
+
+
+def _shared(counts: np.ndarray, bins: int) -> np.ndarray:
+    """Which values are states of their own: those that `least` rows share, the lowest number that leaves enough bins.
+
+    There are enough if a bin of the other values need not hold more than `least` rows, or `_FEWEST`. From the mean
+    number of rows per state on there always are.
+    """
+    for least in range(_SHARED, int(counts.sum() / bins) + 1):
+        heavy = counts >= least
+        if counts[~heavy].sum() <= (bins - heavy.sum()) * max(least, _FEWEST):
+            return heavy
+    return counts > counts.sum() / bins
 
 
 def _cuts(weights: np.ndarray, parts: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from dmb.data.partition import Splits, tenths
 from dmb.data.splits import Rows
 
 _ROWS = 10_000  # read between two reports of progress
+_ROWS_PER_STATE, _FEWEST_STATES, _MOST_STATES = 50, 64, 1024  # of a column of numbers
 
 
 class Table(NamedTuple):
@@ -44,7 +45,7 @@ def table(
     path: str | Path,
     codec: Columns | None = None,
     kinds: Mapping[str, str] | None = None,
-    bins: int = 64,
+    bins: int | None = None,
     progress: Progress | None = None,
 ) -> DataSet:
     """A table whose columns each have their own values, split 80 / 10 / 10 by a fixed permutation of the rows.
@@ -58,7 +59,7 @@ def table(
         path: of the file.
         codec: one that exists already, such as a trained model's; columns and values must be its own.
         kinds: of columns by name, where the rules are wrong: `category`, `number`, `date` or `drop`.
-        bins: maximum number of states of a column of numbers or dates.
+        bins: maximum number of states of a column of numbers or dates; default: see `default_bins`.
         progress: called with the bytes read so far and in all.
     """
     path = existing(Path(path))
@@ -75,7 +76,7 @@ def as_data_set(
     source: str = "",
     codec: Columns | None = None,
     kinds: Mapping[str, str] | None = None,
-    bins: int = 64,
+    bins: int | None = None,
     test: bool = True,
 ) -> DataSet:
     """The data set of a table that has been read; the arguments are those of `DataSet` and `table`.
@@ -87,7 +88,11 @@ def as_data_set(
     parts = tenths(len(content.codes))
     if not test:
         parts = [np.sort(np.concatenate([parts[0], parts[2]])), parts[1], parts[1]]
-    codec, notes = _codec(content, parts[0], kinds or {}, bins) if codec is None else (codec, [])
+    if codec is None:
+        bins = default_bins(len(parts[0])) if bins is None else bins
+        codec, notes = _codec(content, parts[0], kinds or {}, bins)
+    else:
+        notes = []
     tokens = tokens_of(content, codec)
     return DataSet(
         name=name,
@@ -97,6 +102,17 @@ def as_data_set(
         state_counts=torch.tensor(codec.state_counts),
         notes=(*content.notes, *notes, *_missing(content, codec)),
     )
+
+
+def default_bins(rows: int) -> int:
+    """Maximum number of states of a column of numbers: one for every 50 training rows, from 64 to 1,024.
+
+    So states are as fine as there are rows to learn them from, and codes that rows share stay apart.
+
+    >>> default_bins(500), default_bins(40_000), default_bins(1_000_000)
+    (64, 800, 1024)
+    """
+    return min(max(rows // _ROWS_PER_STATE, _FEWEST_STATES), _MOST_STATES)
 
 
 def read_table(path: Path, header: list[str], progress: Progress | None = None) -> Table:
