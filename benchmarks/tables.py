@@ -102,6 +102,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--imputation", action="store_true")
     options.add_argument("--rows", type=int, help="draw and compare so many rows; default: as many as are held out")
+    options.add_argument("--bins", type=int, help="of TableModel")
     options.add_argument("--rivals", action="store_true", help="leave out TableModel")
     options.add_argument("--networks", type=int, metavar="EPOCHS", help="also train CTGAN and TVAE so many epochs")
     given = options.parse_args()
@@ -127,7 +128,7 @@ def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespac
 
     if not given.rivals:
         start = time.process_time()
-        model = dmb.TableModel(random_state=given.seed).fit(training)
+        model = dmb.TableModel(bins=given.bins, random_state=given.seed).fit(training)
         rows = model.sample(len(real))
         tell("TableModel", rows, time.process_time() - start)
         nats = model.log_prob(real[:2000])
