@@ -423,7 +423,7 @@ def test_training_leaves_the_global_generator_as_it_was(data):
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(data):
-    with pytest.raises(ValueError, match=r"singles\) × accumulate = 3"):
+    with pytest.raises(ValueError, match="orders × accumulate = 3"):
         TrainingSettings(batch_size=16, accumulate=3)
 
 

@@ -111,7 +111,7 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
     label = data.train.labels(rows) if model.num_classes else None
-    orders: dict[str, Any] = {"orders": settings.orders, "singles": settings.singles}
+    orders: dict[str, Any] = {"orders": settings.orders, "singles": settings.fitting_singles}
     options = {} if model.ordered is None else orders
     generator = torch.Generator(model.device).manual_seed(0)
     seconds = []

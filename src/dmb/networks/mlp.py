@@ -142,9 +142,10 @@ class MLP(Network):
 
     def _spread(self, output: Float[Tensor, "b r"]) -> Float[Tensor, "b k"]:
         """The numbers of all states: those of the rows that there are, and 0 for states that a position lacks."""
-        most, parts = max(self._counts), list[Tensor]()
+        most = max(self._counts)
         if min(self._counts) == most:
             return output
+        parts: list[Tensor] = []
         pieces = iter(output.split([size for count in self._counts for size in (count, self._names)], dim=-1))
         for count in self._counts:
             parts += [next(pieces), output.new_zeros(len(output), most - count), next(pieces)]

@@ -230,7 +230,7 @@ class BridgeProcess(ForwardProcess):
     ) -> Float[Tensor, "b d"]:
         """On a line with constant rates, in one pass over the logits: see `dmb.processes.fused`."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
-        if self.log_speeds is not None and self._fuses(log_rho):
+        if self._fuses(log_rho) and self.log_speeds is not None:
             _, log_hazard, intensity = self._hazard(x_t, clock)
             return fused.masked_integrand(log_rho, self.data_states, x_t, x_0, torch.exp(log_hazard - intensity))
         if isinstance(self.hierarchy, Line) and self._fuses(log_rho):

@@ -15,7 +15,7 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
     """A ValueError if this bridge cannot be trained on these data with these settings."""
     if data.num_positions != bridge.num_positions:
         raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
-    share = fabric.world_size * settings.accumulate * (settings.orders + settings.singles)
+    share = fabric.world_size * settings.accumulate * (settings.orders + settings.fitting_singles)
     if settings.batch_size % share:
         rule = f"a multiple of processes × (orders + singles) × accumulate = {share}"
         raise ValueError(f"batch_size must be {rule}, got {settings.batch_size}")

@@ -67,7 +67,7 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
             learn_rates=True,
             baseline=learner.baseline,
             orders=settings.orders,
-            singles=settings.singles,
+            singles=settings.fitting_singles,
             rows=rows,
             generator=seeded(settings.seed, "matrix noise", step, device=learner.fabric.device),
         )
@@ -150,7 +150,7 @@ def _score_backward(
             times=learner.density if settings.adapt_times else None,
             baseline=learner.baseline,
             orders=settings.orders,
-            singles=settings.singles,
+            singles=settings.fitting_singles,
             rows=rows,
             generator=generator,
         )

@@ -42,7 +42,8 @@ class TrainingSettings:
     """Orders per sequence, for a network that follows orders; a batch then has fewer sequences. Learning the speeds of
     positions needs at least 2."""
     singles: int = 0
-    """With several orders: after each sequence that has them, this many sequences have one order only."""
+    """With several orders: after each sequence that has them, up to this many have one order only, as batch_size
+    allows."""
     accumulate: int = 1
     """Number of parts into which each process splits its share of a batch; more parts need less memory."""
     learning_rate: float = 1e-3
@@ -92,7 +93,17 @@ class TrainingSettings:
         >>> TrainingSettings(batch_size=64, orders=2, singles=6).sequences
         56
         """
-        return self.batch_size // (self.orders + self.singles) * (1 + self.singles)
+        return self.batch_size // (self.orders + self.fitting_singles) * (1 + self.fitting_singles)
+
+    @property
+    def fitting_singles(self) -> int:
+        """The most `singles` with which a batch divides into groups.
+
+        >>> TrainingSettings(batch_size=12, orders=2, singles=6).fitting_singles
+        4
+        """
+        sizes = range(self.singles, -1, -1)
+        return next(size for size in sizes if self.batch_size % ((self.orders + size) * self.accumulate) == 0)
 
     @property
     def total_steps(self) -> int:
@@ -130,8 +141,8 @@ class TrainingSettings:
                 choices = get_args(hint)
                 _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
         _require(self.orders > 1 or not self.singles, "singles", "0 with one order", self.singles)
-        parts = (self.orders + self.singles) * self.accumulate
-        rule = f"a multiple of (orders + singles) × accumulate = {parts}"
+        parts = self.orders * self.accumulate
+        rule = f"a multiple of orders × accumulate = {parts}"
         _require(self.batch_size % parts == 0, "batch_size", rule, self.batch_size)
 
 

@@ -62,7 +62,8 @@ def first_look(
     """
     others = [argument for argument in arguments if argument not in ("--help", "-h")]
     helping = len(others) < len(arguments)
-    flags, _ = parse(recipe(named_recipe(others) or "text"), others)
+    # which recipe it will be is not known yet: this one allows what any other allows
+    flags, _ = parse(recipe(named_recipe(others) or "array"), others)
     nothing = flags.path is None and flags.recipe is None
     found = recipe("text") if nothing and helping else recipe_asked_for(flags.path, flags.recipe)
     return found, ["--help"] if helping else arguments

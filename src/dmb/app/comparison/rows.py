@@ -52,8 +52,7 @@ TREE = ONCE | {"process": "tree"} | CANONICAL | MEAN
 PLACED = {"placed": lambda _, data, recipe:  # windows of text begin anywhere
           recipe.network.placed or not isinstance(data.codec, Text)}
 ORDERED, CAUSAL = (MASK | MEAN | PLACED | {"network": name} for name in ("ordered", "causal"))
-LEARNED = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "speeds": True, "orders": 2,
-           "singles": lambda _, __, recipe: 0 if recipe.training.batch_size % 8 else 6}
+LEARNED = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "speeds": True, "orders": 2, "singles": 6}
 ROWS = (
     Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", ONCE | UNIFORM | SCORE | EVEN),
     Row("sedd-absorb", "mask, score head, even times (SEDD)", MASK | SCORE | EVEN),
