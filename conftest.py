@@ -7,12 +7,17 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from types import FunctionType
 
+import hypothesis
 import jaxtyping
 import pytest
 import torch
 from jaxtyping import jaxtyped
 
 torch.set_num_threads(1)
+
+# No test asserts on time. The first example of a process is slow: hypothesis reads all our sources for constants.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 collect_ignore_glob = ["docs/_build/*", "docs/conf.py", "docs/gallery/*", "docs/_ext/mathml.py"]
 """The site, and what only Sphinx can import or runs when it is imported."""
