@@ -35,6 +35,7 @@ def random_turns(rows=5):
 
 
 TIED = torch.tensor([[0, 2, 2, 1, 0, 3, 2], [1, 1, 1, 1, 1, 1, 1], [5, 5, 0, 0, 9, 9, 9]])
+every_reach = pytest.mark.parametrize("beside", [(), (1,), (1, 3)], ids=["alone", "beside", "two distances"])
 every_placing = pytest.mark.parametrize("placed", [False, True], ids=["rotary", "placed"])
 
 
@@ -55,6 +56,40 @@ def test_an_output_depends_on_all_tokens_of_an_earlier_turn_and_on_no_other(turn
                 assert (output[row, i] - base[row, i]).abs().max() > 1e-5
             else:
                 assert torch.equal(output[row, i], base[row, i])
+
+
+@pytest.mark.parametrize("turn", [random_turns(), TIED], ids=["all different", "with ties"])
+@every_reach
+def test_without_blocks_a_query_is_its_neighbours_of_earlier_turns_by_hand(turn, beside):
+    torch.manual_seed(0)
+    network = stirred(dmb.OrderedTransformer(STATES, POSITIONS, blocks=0, width=8, heads=2, beside=beside))
+    x, vectors, mask = tokens(len(turn)), network.tokens.weight, STATES - 1
+    condition = network.condition(None, 1)
+    for row, i in itertools.product(range(len(turn)), range(POSITIONS)):
+        query, column = vectors[mask], 0
+        for j in [i + sign * distance for distance in beside for sign in (-1, 1)]:
+            there = 0 <= j < POSITIONS and turn[row, j] < turn[row, i]
+            weight = network.neighbours.weight[:, column : column + 8]
+            query, column = query + weight @ vectors[x[row, j] if there else mask], column + 8
+        by_hand = network.last(query[None, None], condition)[0, 0]
+        torch.testing.assert_close(network(x, turn=turn)[row, i], by_hand, rtol=0, atol=1e-5)
+
+
+@every_reach
+def test_what_a_query_starts_from_is_saved_and_older_models_have_none(beside):
+    network = transformer(beside=beside)
+    config = network.to_config()
+    again = dmb.Network.from_config(config)
+    again.load_state_dict(network.state_dict())
+    x, turn = tokens(), random_turns()
+    assert torch.equal(again.eval()(x, turn=turn), network(x, turn=turn))
+    del config["beside"]
+    assert dmb.Network.from_config(config).config()["beside"] == []
+
+
+def test_a_query_that_would_start_from_its_own_token_is_refused():
+    with pytest.raises(ValueError, match=r"beside must be distances of at least 1, got \[1, 0\]"):
+        dmb.OrderedTransformer(STATES, POSITIONS, beside=(1, 0))
 
 
 def test_only_the_order_of_ranks_matters():
@@ -158,7 +193,8 @@ def writings(seed, rows=4):
 @every_placing
 @pytest.mark.parametrize("seed", range(4))
 def test_a_memory_says_what_reading_everything_again_does(seed, placed, labelled):
-    network = transformer(placed=placed, num_classes=3 if labelled else 0)
+    beside = [(), (1,), (1, 3), (2,)][seed]
+    network = transformer(placed=placed, num_classes=3 if labelled else 0, beside=beside)
     label = torch.tensor([0, 2, -1, 1]) if labelled else None
     steps = list(writings(seed))
     slots = sum(step[0].shape[1] for step in steps) + 2

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from dmb.networks.ordered import OrderedNetwork, OrderedTransformer
+from dmb.networks.ordered import OrderedAttentive
 from dmb.networks.transformer import Block, rotate
 
 
@@ -18,12 +18,12 @@ class CausalBlock(Block):
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
-class CausalTransformer(OrderedTransformer):
+class CausalTransformer(OrderedAttentive):
     """One stream, one order: every position is predicted from those to its left.
 
     With it a bridge is an autoregressive model. Its bound is the likelihood itself, since there is one order only. What
     is given must be a beginning. Sampling keeps nothing, and takes one pass over everything for each position.
-    Arguments are those of an `OrderedTransformer`.
+    Arguments are those of `Attentive`.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
@@ -32,7 +32,6 @@ class CausalTransformer(OrderedTransformer):
     """
 
     block = CausalBlock
-    begin, extend = OrderedNetwork.begin, OrderedNetwork.extend
 
     @property
     def order(self) -> Int[Tensor, " d"]:

@@ -1,6 +1,7 @@
 """Networks that follow an order: outputs at a position depend only on tokens of earlier turns (math §9)."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -33,6 +34,12 @@ class Memory:
         self.tokens[:, slots], self.at[:, slots], self.filled[:, slots] = tokens, at, filled
         self.length = slots.stop
         return slots
+
+    def spread(self, values: Int[Tensor, "b s"], positions: int, blank: int) -> Int[Tensor, "b d"]:
+        """The values of all slots at the positions of their tokens, and `blank` where nothing is written."""
+        # empty slots go to an extra position, which is cut off again
+        places = torch.where(self.filled, self.at, positions)
+        return values.new_full((len(values), positions + 1), blank).scatter(1, places, values)[:, :-1]
 
 
 class OrderedNetwork(Network):
@@ -99,12 +106,9 @@ class OrderedNetwork(Network):
             ask: positions that are not written yet.
         """
         memory.write(tokens, at, filled)
-        slots = memory.length
-        # empty slots go to an extra position, which is cut off again
-        places = torch.where(memory.filled, memory.at, self.num_positions)[:, :slots]
-        blank = torch.zeros(len(tokens), self.num_positions + 1, dtype=torch.long, device=tokens.device)
-        x = (blank + self.num_states - 1).scatter(1, places, memory.tokens[:, :slots])[:, :-1]
-        turn = (blank + slots).scatter(1, places, torch.arange(slots, device=x.device).expand_as(places))[:, :-1]
+        x = memory.spread(memory.tokens, self.num_positions, self.num_states - 1)
+        slot = torch.arange(memory.tokens.shape[1], device=x.device).expand_as(memory.tokens)
+        turn = memory.spread(slot, self.num_positions, memory.length)
         output = self(x, label=memory.label, turn=turn)
         return output.gather(1, ask[..., None].expand(-1, -1, output.shape[-1]))
 
@@ -144,7 +148,20 @@ class OrderedBlock(Block):
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
-class OrderedTransformer(Attentive, OrderedNetwork):
+class OrderedAttentive(Attentive, OrderedNetwork):
+    """What transformers that follow an order share: they are told a label, but no time. Arguments as of `Attentive`."""
+
+    def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
+        self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)
+
+    def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:
+        """What all layers are told: the class, or that there is none."""
+        if not self.num_classes:
+            refuse_label(label)
+        return F.silu(self.label(label, batch))
+
+
+class OrderedTransformer(OrderedAttentive):
     """Two streams through one set of weights, so that one pass answers for every position of a path.
 
     Position `i` has a content, which sees the contents of turns up to its own, and a query, whose token is hidden and
@@ -152,7 +169,16 @@ class OrderedTransformer(Attentive, OrderedNetwork):
     has such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In
     every block there is also one learned value that everyone sees: the first query has nothing else to look at.
 
-    Arguments are those of `Attentive`; the last state is the mask, and only a label is embedded, no time.
+    A query starts from the tokens beside it, with masks for those that are not written yet: for every distance `k` in
+    `beside`, `W_k [e(x_{i-k}), e(x_{i+k})]` is added to it. Without them it needs its first block to find them; a
+    network that reads from left to right has the last token as its input.
+
+    Args:
+        num_states: `n`, of the process; the last state is the mask.
+        num_positions: `d`.
+        beside: distances of the tokens that a query starts from, on both sides: `(1,)` for a sequence, `(1, 8)` for an
+            image with rows of 8 pixels, `()` for the columns of a table.
+        options: the others are those of `Attentive`.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
@@ -163,9 +189,22 @@ class OrderedTransformer(Attentive, OrderedNetwork):
     """
 
     block: ClassVar[type[Block]] = OrderedBlock
+    offsets: Int[Tensor, " o"]
 
-    def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
-        self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)
+    def __init__(self, num_states: int, num_positions: int, *, beside: Sequence[int] = (1,), **options: Any):
+        super().__init__(num_states, num_positions, **options)
+        if min(beside, default=1) < 1:
+            raise ValueError(f"beside must be distances of at least 1, got {list(beside)}")
+        self._options["beside"] = list(beside)
+        offsets = torch.tensor([sign * distance for distance in beside for sign in (-1, 1)], dtype=torch.long)
+        self.register_buffer("offsets", offsets, persistent=False)
+        width = self.tokens.embedding_dim
+        self.neighbours = nn.Linear(len(offsets) * width, width, bias=False) if beside else None
+
+    @classmethod
+    def build(cls, tensors: Any, **config: Any) -> "OrderedTransformer":
+        """As described; models that were saved before queries had neighbours have none."""
+        return cls(**{"beside": (), **config})
 
     def forward(
         self,
@@ -179,7 +218,9 @@ class OrderedTransformer(Attentive, OrderedNetwork):
         later, earlier = turn[:, :, None], turn[:, None]
         seen = torch.cat([earlier <= later, earlier < later], dim=1)
         at = torch.arange(self.num_positions, device=x_t.device)[None]
-        return self._streams(x_t, at, at, label, seen, [None] * len(self.blocks))
+        written = self._around(turn, at) < later
+        beside = torch.where(written, self._around(x_t, at), self.num_states - 1)
+        return self._streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
 
     def begin(
         self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None, device: torch.device | None = None
@@ -207,13 +248,22 @@ class OrderedTransformer(Attentive, OrderedNetwork):
         slot = torch.arange(memory.length, device=tokens.device)
         before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
         seen = torch.cat([before, before.new_ones(ask.shape[1], memory.length)]) & memory.filled[:, None, : slots.stop]
-        return self._streams(tokens, at, ask, memory.label, seen, [(*each, slots) for each in memory.kept])
+        beside = self._around(memory.spread(memory.tokens, self.num_positions, self.num_states - 1), ask)
+        return self._streams(tokens, at, ask, beside, memory.label, seen, [(*each, slots) for each in memory.kept])
+
+    def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
+        """The values beside each position of `at`; beyond both ends, the number of the mask."""
+        places = at[..., None] + self.offsets
+        inside = (places >= 0) & (places < self.num_positions)
+        rows = torch.arange(len(values), device=values.device)[:, None, None]
+        return torch.where(inside, values[rows, places.clamp(0, self.num_positions - 1)], self.num_states - 1)
 
     def _streams(
         self,
         x: Int[Tensor, "b k"],
         at: Int[Tensor, "c k"],
         ask: Int[Tensor, "c m"],
+        beside: Int[Tensor, "b m o"],
         label: Int[Tensor, " b"] | None,
         seen: Bool[Tensor, "b q s"],
         kept: list[Any],
@@ -221,6 +271,8 @@ class OrderedTransformer(Attentive, OrderedNetwork):
         """Contents of the tokens `x` and queries at `ask` through all blocks; `seen` is what each of them sees."""
         condition = self.condition(label, len(x))
         contents, queries = self.tokens(x), self.tokens.weight[-1].expand(len(x), ask.shape[1], -1)
+        if self.neighbours is not None:
+            queries = queries + self.neighbours(self.tokens(beside).flatten(2))
         if self.places is not None:
             contents, queries = contents + self.places[at], queries + self.places[ask]
         both = torch.cat([contents, queries], dim=1)
@@ -230,10 +282,4 @@ class OrderedTransformer(Attentive, OrderedNetwork):
             # no block comes after the last, and so no one asks for the contents that it would make
             asking = ask.shape[1] if block is self.blocks[-1] else both.shape[1]
             both = block(both, condition, angles, bias, x.shape[1], asking, slots)
-        return self.last(both, condition)
-
-    def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:
-        """What all layers are told: the class, or that there is none."""
-        if not self.num_classes:
-            refuse_label(label)
-        return F.silu(self.label(label, batch))
+        return self.last(both[:, both.shape[1] - ask.shape[1] :], condition)

@@ -447,7 +447,7 @@ class TinyNetwork(dmb.MLP):
 class Tiny:
     girth: int = 8
     ages: tuple[int, ...] = (1, 2)
-    def build(self, process, num_classes=0):
+    def build(self, process, data):
         return TinyNetwork.for_process(process, width=self.girth, blocks=1)
 
 def small():
@@ -501,7 +501,7 @@ class Forgetful({network}):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    def build(self, process, num_classes=0):
+    def build(self, process, data):
         return Forgetful(process.num_states, process.num_positions)
 
 def small():

@@ -149,9 +149,28 @@ def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path)
 
 @pytest.mark.long
 def test_the_papers_network_has_its_size():
-    process = dmb.BridgeProcess.from_marginals(dmb.data.markov(length=256).marginals()[:, :27], tied=True)
-    network = recipes.recipe("text8_paper").network.build(process)
+    data = dmb.data.markov(length=256)
+    process = dmb.BridgeProcess.from_marginals(data.marginals()[:, :27], tied=True)
+    network = recipes.recipe("text8_paper").network.build(process, data)
     assert 8e7 < sum(p.numel() for p in network.parameters()) < 1e8
+
+
+def test_a_query_starts_from_its_neighbours_along_every_axis_and_columns_have_none(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("\n".join(["colour,size"] + [f"{'rgb'[k % 3]},{k % 2}" for k in range(60)]))
+    ordered = {
+        "network": "ordered",
+        "mask": True,
+        "init": "gather",
+        "floor": 0.0,
+        "tied": False,
+        "width": 8,
+        "heads": 2,
+        "blocks": 1,
+    }
+    for data, distances in ((dmb.data.digits(), [1, 8]), (dmb.data.markov(), [1]), (dmb.data.table(file), [])):
+        network = recipes.recipe("sequences").changed(**ordered).build(data).network
+        assert network.config()["beside"] == distances
 
 
 def test_conditioning_on_classes_needs_classes():

@@ -11,8 +11,7 @@ import torch
 
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
 from dmb.bridge import Bridge
-from dmb.data import Columns, DataSet
-from dmb.networks import MLP
+from dmb.data import DataSet
 from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, TrainingSettings, refuse_unfit
 from dmb.typed import check_types, typed
@@ -104,10 +103,7 @@ class Recipe:
         process = self.process.build(data, seeded(self.training.seed, "process"))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
-            network = self.network.build(process, data.num_classes)
-            if isinstance(network, MLP) and isinstance(data.codec, Columns):
-                network.follow_order(data.codec.ordered)
-            return Bridge(process, network, self.head, data.lengths)
+            return Bridge(process, self.network.build(process, data), self.head, data.lengths)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
         """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""

@@ -1,5 +1,6 @@
 """The sections of a recipe: which data, which forward process, which network; each builds what it describes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -212,15 +213,26 @@ class NetworkChoice:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
-    def build(self, process: ForwardProcess, num_classes: int = 0) -> Network:
-        """The network for `process`."""
-        if self.classes and not num_classes:
+    def build(self, process: ForwardProcess, data: DataSet) -> Network:
+        """The network for `process`, which destroys `data`."""
+        if self.classes and not data.num_classes:
             raise ValueError("classes needs data with class labels, got data without: use --no-classes")
         options: dict[str, Any] = {
             "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
-            "num_classes": num_classes if self.classes else 0,
+            "num_classes": data.num_classes if self.classes else 0,
         }  # fmt: skip
         if self.network == "mlp":
-            return MLP.for_process(process, **options)
-        kind = {"transformer": Transformer, "ordered": OrderedTransformer, "causal": CausalTransformer}[self.network]
-        return kind.for_process(process, heads=self.heads, placed=self.placed, **options)
+            network = MLP.for_process(process, **options)
+            if isinstance(data.codec, Columns):
+                network.follow_order(data.codec.ordered)
+            return network
+        options |= {"heads": self.heads, "placed": self.placed}
+        if self.network == "ordered":
+            return OrderedTransformer.for_process(process, beside=_distances(axes_of(data) or ()), **options)
+        kind = {"transformer": Transformer, "causal": CausalTransformer}[self.network]
+        return kind.for_process(process, **options)
+
+
+def _distances(axes: tuple[int, ...]) -> list[int]:
+    """From a position to its neighbours along each axis, in row-major order."""
+    return sorted({math.prod(axes[axis + 1 :]) for axis, length in enumerate(axes) if length > 1})

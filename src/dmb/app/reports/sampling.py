@@ -25,7 +25,7 @@ def effort(bridge: Bridge) -> tuple[int, int]:
         steps = min(bridge.usual_steps, max(16, samples)) if bridge.ordered is None else positions
         # a transformer uses its weights once per token, an MLP once per sequence
         used = steps * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
-        if isinstance(network, OrderedTransformer) and network.order is None:
+        if isinstance(network, OrderedTransformer):
             used = 2 * positions  # every token is asked for once and read once
         cost = samples * (2 * parameters * used + 100 * states * steps * positions)
         if cost <= BUDGET and samples * positions * states <= LARGEST:
