@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from dmb import numerics
@@ -65,23 +65,24 @@ def turns_for(
     return draw_turns(log_speeds, count, given=given, generator=generator)
 
 
-def log_prob_of_turns(
+def log_choices(
     log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
-) -> Float[Tensor, " b"]:
-    r"""The log-probability of an order (Plackett-Luce): `Σ_r log v_r - log Σ_{s ≤ r} v_s`.
+) -> Float[Tensor, "b d"]:
+    r"""The log-probability of each choice in an order (Plackett-Luce), by turns: `log v_r - log Σ_{s ≤ r} v_s`.
 
-    The position written last was masked first, among all; the one before it was next, among all others; and so on.
+    The position written last was masked first, among all; the one before it was next, among all others; and so on. The
+    sum over turns is the log-probability of the order.
 
-    >>> log_prob_of_turns(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one of six
-    tensor([0.1667])
+    >>> log_choices(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one, of two, of three
+    tensor([[1.0000, 0.5000, 0.3333]])
     """
     in_turn = turn.argsort(dim=-1)
     speeds = log_speeds.expand_as(turn).gather(-1, in_turn)
     if given is None:
-        return (speeds - speeds.logcumsumexp(-1)).sum(-1)
+        return speeds - speeds.logcumsumexp(-1)
     drawn = ~given.gather(-1, in_turn)
     log_total = torch.where(drawn, speeds, -torch.inf).logcumsumexp(-1)
-    return torch.where(drawn, speeds - torch.where(drawn, log_total, 0.0), 0.0).sum(-1)
+    return torch.where(drawn, speeds - torch.where(drawn, log_total, 0.0), 0.0)
 
 
 def path_costs(
@@ -110,10 +111,12 @@ def path_loss(
 ) -> Float[Tensor, " k"]:
     r"""The cost of a random path of each sequence, in nats: an unbiased estimate of `J_score`, its mean over orders.
 
-    The speeds decide which orders are drawn: `∇ E[f] = E[f ∇ log p(order)]`. The mean cost of the other orders of the
-    same sequence can be subtracted from `f`; this does not change the mean, and removes most of the noise. The network
-    learns more from another sequence than from another order of the same one, so with `singles` only some sequences
-    have several orders; their gradient in the speeds stands for that of all.
+    The speeds decide which orders are drawn: `∇ E[Σ_i f_i] = E[Σ_r (Σ_{i ∈ S_r} f_i) ∇ log p(choice of turn r)]`, where
+    `S_r` are the positions of turns up to `r`. The choice among them is made when all later turns are settled, and
+    cannot change their costs any more. From every `f_i` the mean cost of position `i` in other orders of the same
+    sequence is subtracted. Neither changes the mean of the gradient; both remove noise. The network learns more from
+    another sequence than from another order of the same one, so with `singles` only some sequences have several orders;
+    their gradient in the speeds stands for that of all.
 
     Args:
         model: the model to train, whose network follows orders.
@@ -145,18 +148,20 @@ def path_loss(
     if known is not None:
         cost = torch.where(known, 0.0, cost)
 
-    def by_order(values: Float[Tensor, " p"]) -> Float[Tensor, "orders c"]:
+    def by_order(values: Shaped[Tensor, "p d"]) -> Shaped[Tensor, "orders c d"]:
         """The values of sequences with several orders."""
-        return torch.cat([values[: len(rows)][several], values[len(rows) :]]).view(orders, len(compared))
+        return torch.cat([values[: len(rows)][several], values[len(rows) :]]).view(orders, len(compared), -1)
 
-    once = cost.sum(-1)[: len(rows)]
-    total = by_order(cost.sum(-1))
+    once = cost[: len(rows)].sum(-1)
+    total = by_order(cost).sum(-1)
     if learn_rates:
-        others = (total.sum(0) - total) / (orders - 1)
+        each, in_turn = by_order(cost.detach()), by_order(flat).argsort(dim=-1)
+        others = (each.sum(0) - each) / (orders - 1)
+        up_to = (each - others).gather(-1, in_turn).cumsum(-1)
         log_speeds = model.process.log_speeds
         assert log_speeds is not None
-        log_prob = by_order(log_prob_of_turns(log_speeds, flat, known))
-        total = total + (1 + singles) * (total - others).detach() * (log_prob - log_prob.detach())
+        log_prob = by_order(log_choices(log_speeds, flat, known))
+        total = total + (1 + singles) * (up_to * (log_prob - log_prob.detach())).sum(-1)
     return once.masked_scatter(several, total.mean(0))
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 WAVES = 4
 """Cosines per axis."""
 
-SLOPE = 1 / 4
+SLOPE = 2.5
 """Of the ramp, per position, whatever the length. It is steeper than the waves, so that the direction of an order is
 learned before its shape."""
 
@@ -19,9 +19,9 @@ def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:
     functions, the ramp first.
 
     >>> waves((3,))
-    tensor([[-0.2500,  0.5000],
+    tensor([[-2.5000,  0.5000],
             [ 0.0000, -1.0000],
-            [ 0.2500,  0.5000]])
+            [ 2.5000,  0.5000]])
     >>> waves((8, 8)).shape
     torch.Size([64, 10])
     """

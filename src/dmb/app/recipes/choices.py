@@ -98,7 +98,7 @@ class ProcessChoice:
     speeds: bool = False
     """Give each position a speed, which decides which positions are destroyed first, and so written last.
     Speeds are smooth along texts and images; every column of a table has its own."""
-    tilt: float = 0.03
+    tilt: float = 0.003
     """Initial differences between speeds: standard deviation of their random weights."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
     """How fast clock time runs; with canonical, the expected share of changed tokens grows evenly."""
