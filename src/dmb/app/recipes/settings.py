@@ -1,5 +1,7 @@
 """The recipes, one function each. Times are for two CPU cores."""
 
+from dataclasses import replace
+
 from dmb.app.recipes.base import Recipe
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
 from dmb.training import TrainingSettings
@@ -8,8 +10,12 @@ from dmb.training import TrainingSettings
 # clocks would squeeze all changes into a small part of [0, 1].
 ENOUGH = 2e-3
 
-# The learning rate of the speeds of positions: an order along the text is found within some hundred steps.
-SPEEDS = 0.1
+# Whole paths, and an order of writing that is learned with the network. Masks are the only noise.
+MASKED = ProcessChoice(mask=True, floor=0.0, tied=True, speeds=True)
+PATHS = TrainingSettings(
+    cycles=1, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=0.1, orders=2, singles=6, decay="cosine",
+    evaluate_every=500, evaluate_sequences=1024,
+)  # fmt: skip
 
 
 def digits() -> Recipe:
@@ -62,13 +68,10 @@ def sequences() -> Recipe:
     return Recipe(
         name="sequences",
         data=DataChoice(source="digits"),
-        process=ProcessChoice(mask=True, floor=0.0, tied=True, speeds=True),
+        process=MASKED,
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, placed=True),
-        training=TrainingSettings(
-            cycles=1, score_steps=2500, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=SPEEDS, orders=2,
-            singles=6, batch_size=32, decay="cosine", warmup=200, evaluate_every=500, evaluate_sequences=1024,
-        ),
-    )  # fmt: skip
+        training=replace(PATHS, score_steps=2500, batch_size=32, warmup=200),
+    )
 
 
 def text() -> Recipe:
@@ -80,13 +83,10 @@ def text() -> Recipe:
     return Recipe(
         name="text",
         data=DataChoice(source="pydocs", length=64),
-        process=ProcessChoice(mask=True, floor=0.0, tied=True, speeds=True),
+        process=MASKED,
         network=NetworkChoice(network="ordered"),
-        training=TrainingSettings(
-            cycles=1, score_steps=2500, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=SPEEDS, orders=2,
-            singles=6, batch_size=64, decay="cosine", evaluate_every=500, evaluate_sequences=1024,
-        ),
-    )  # fmt: skip
+        training=replace(PATHS, score_steps=2500, batch_size=64),
+    )
 
 
 def text_gather() -> Recipe:
@@ -125,13 +125,10 @@ def text8() -> Recipe:
     return Recipe(
         name="text8",
         data=DataChoice(source="text8", length=128),
-        process=ProcessChoice(mask=True, floor=0.0, tied=True, speeds=True),
+        process=MASKED,
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, dropout=0.0),
-        training=TrainingSettings(
-            cycles=1, score_steps=5000, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=SPEEDS, orders=2,
-            singles=6, batch_size=32, decay="cosine", warmup=200, evaluate_every=500, evaluate_sequences=1024,
-        ),
-    )  # fmt: skip
+        training=replace(PATHS, score_steps=5000, batch_size=32, warmup=200),
+    )
 
 
 def text8_paper() -> Recipe:
