@@ -114,7 +114,8 @@ def path_loss(
     The speeds decide which orders are drawn: `∇ E[Σ_i f_i] = E[Σ_r (Σ_{i ∈ S_r} f_i) ∇ log p(choice of turn r)]`, where
     `S_r` are the positions of turns up to `r`. The choice among them is made when all later turns are settled, and
     cannot change their costs any more. From every `f_i` the mean cost of position `i` in other orders of the same
-    sequence is subtracted. Neither changes the mean of the gradient; both remove noise. The network learns more from
+    sequence is subtracted. Neither changes the mean of the gradient; on text and tables both remove noise (not where
+    costs only move from one position to another, and their sum is the same in all orders). The network learns more from
     another sequence than from another order of the same one, so with `singles` only some sequences have several orders;
     their gradient in the speeds stands for that of all.
 
