@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from dmb.files import remove_orphans
 
 Progress = Callable[[int, int], None]
@@ -39,6 +41,22 @@ def existing(path: Path) -> Path:
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     return path
+
+
+def mapped(path: Path, what: str, kind: type[np.generic], *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:
+    """The array in a `.npy` file, memory-mapped; a ValueError, with some advice, unless it has one of these `shapes`.
+
+    `what` says in words what its numbers must be, and `kind` is their type, such as `np.integer`.
+    """
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a header can be broken in any way
+        why = f" ({reason(error)}){advice}" if advice else f": {reason(error)}"
+        raise ValueError(f"{path} cannot be read as an array{why}") from error
+    if values.shape not in shapes or not np.issubdtype(values.dtype, kind):
+        found = f"{values.dtype} {list(values.shape)}"
+        raise ValueError(f"{path} must hold {what} of shape {list(shapes[0])}, got {found}{advice}")
+    return values
 
 
 def reason(error: Exception) -> str:

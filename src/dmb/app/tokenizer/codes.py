@@ -27,10 +27,10 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
-from dmb.data.home import reason
+from dmb.data.home import mapped
 from dmb.data.loading import is_name, load
 from dmb.data.partition import Splits
-from dmb.files import write_array, write_json, written_whole
+from dmb.files import write_array, write_json
 
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
@@ -61,9 +61,7 @@ def is_codes(source: str | Path) -> bool:
 def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     """The codes in a folder as a data set, memory-mapped: in the splits of the images, with their labels.
 
-    Args:
-        folder: that `dmb tokenize` has made.
-        codec: a model's; if these are its codes, it stays the codec that makes images of them.
+    If they are codes of a model's `codec`, it stays the codec that makes images of them.
     """
     folder = Path(folder).absolute()
     about = summary_of(folder)
@@ -92,55 +90,42 @@ def write_codes(
     settings: TokenizerSettings,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Write the codes of all images, and last the summary, which is returned.
+    """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
 
-    Args:
-        folder: where the VQ-VAE is.
-        vqvae: the same.
-        images: what it was trained on.
-        settings: with which.
-        progress: called with the number of images done, and of all.
+    `images` and `settings` are those it was trained with; `progress` is called with the number of images done, and of
+    all.
     """
-    total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
+    picture, counts, done = picture_of(images), {part: len(split) for part, split in images.splits().items()}, 0
     for part, split in images.splits().items():
-        with written_whole(folder / f"{part}.npy") as file, file.open("wb") as stream:
-            shape = (len(split), vqvae.num_positions)
-            header = {"descr": lowest.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(stream, header)
-            for some in picture_of(images).shown(split):
-                tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
-                stream.write(tokens.astype(lowest).tobytes())
-                done += len(some)
-                if progress is not None:
-                    progress(done, total)
-        labels = split.labels(slice(None))
+        codes, labels = [], split.labels(slice(None))
+        for some in picture.shown(split):
+            tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+            codes.append(tokens.astype(np.min_scalar_type(vqvae.codes - 1)))
+            done += len(some)
+            if progress is not None:
+                progress(done, sum(counts.values()))
+        write_array(folder / f"{part}.npy", np.concatenate(codes))
         if labels is not None:
-            kind = np.min_scalar_type(images.num_classes - 1)
-            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(kind))
-    ratio, used = fidelity(vqvae, images)
+            lowest = np.min_scalar_type(images.num_classes - 1)
+            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(lowest))
+    test = torch.from_numpy(np.concatenate([*picture.shown(images.test)]))
+    seen = vqvae.encode(test).cpu()
     about = {
         "format": FORMAT,
         "source": images.source,
         "settings": asdict(settings),
-        "shape": picture_of(images).shape,
+        "shape": picture.shape,
         "codes": vqvae.codes,
         "classes": images.num_classes,
         "class_names": images.class_names,
         "digest": vqvae.digest(),
-        "psnr": ratio,
-        "perplexity": used,
-        "images": {part: len(split) for part, split in images.splits().items()},
+        "psnr": psnr(test, vqvae.decode(seen).cpu()),
+        "perplexity": perplexity(seen, vqvae.codes),
+        "images": counts,
         "unigram_bits": images.baselines(),
     }
     write_json(folder / SUMMARY, about)
     return about
-
-
-def fidelity(vqvae: VQVAE, images: DataSet) -> tuple[float, float]:
-    """How well test images come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
-    before = torch.from_numpy(np.concatenate([*picture_of(images).shown(images.test)]))
-    tokens = vqvae.encode(before).cpu()
-    return psnr(before, vqvae.decode(tokens).cpu()), perplexity(tokens, vqvae.codes)
 
 
 def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
@@ -157,11 +142,9 @@ def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
 
 
 def images_of(folder: Path, shape: list[int]) -> DataSet:
-    """The images that codes are of, as they were before: in the same splits and order.
+    """The images that the codes in a folder are of, as they were before: in the same splits and order.
 
-    Args:
-        folder: of the codes.
-        shape: that the images must have.
+    A ValueError if they are not there, have changed, or have another shape.
     """
     about = summary_of(folder)
     try:
@@ -191,20 +174,12 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> Rows:
-    tokens = _array(folder / f"{part}.npy", (count, codec.num_positions))
-    labels = _array(folder / f"{part}_labels.npy", (count,)) if labelled else None
+    def array(name: str, *shape: int) -> np.ndarray:
+        return mapped(folder / name, "unsigned integers", np.unsignedinteger, shape)
+
+    tokens = array(f"{part}.npy", count, codec.num_positions)
+    labels = array(f"{part}_labels.npy", count) if labelled else None
     try:
         return Rows(tokens, codec.codes, labels=labels)
     except ValueError as error:
         raise ValueError(f"{folder / f'{part}.npy'}: {error}") from error
-
-
-def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header can be broken in any way
-        raise ValueError(f"{path} cannot be read as an array: {reason(error)}") from error
-    if values.dtype.kind != "u" or values.shape != shape:
-        wanted = f"unsigned integers of shape {list(shape)}"
-        raise ValueError(f"{path} must hold {wanted}, got {values.dtype} {list(values.shape)}")
-    return values
