@@ -1,8 +1,10 @@
 """Where data are kept, and what every reader of files needs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,20 +45,36 @@ def existing(path: Path) -> Path:
     return path
 
 
-def mapped(path: Path, what: str, kind: type[np.generic], *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:
+def mapped(path: Path, what: str, kind: Any, *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:
     """The array in a `.npy` file, memory-mapped; a ValueError, with some advice, unless it has one of these `shapes`.
 
     `what` says in words what its numbers must be, and `kind` is their type, such as `np.integer`.
     """
-    try:
+    with explained(f"{path} cannot be read as an array", advice=advice):
         values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header can be broken in any way
-        why = f" ({reason(error)}){advice}" if advice else f": {reason(error)}"
-        raise ValueError(f"{path} cannot be read as an array{why}") from error
     if values.shape not in shapes or not np.issubdtype(values.dtype, kind):
         found = f"{values.dtype} {list(values.shape)}"
         raise ValueError(f"{path} must hold {what} of shape {list(shapes[0])}, got {found}{advice}")
     return values
+
+
+@contextmanager
+def explained(what: str, *kinds: type[Exception], advice: str = "") -> Iterator[None]:
+    """While the block runs, an error of one of these `kinds` becomes a ValueError: `what`, its message, some advice.
+
+    Without `kinds` it is any error, since a file can be broken in any way, and of its message the first line.
+
+    >>> with explained("the sum of digits.npy cannot be computed", ArithmeticError):
+    ...     1 / 0
+    Traceback (most recent call last):
+    ValueError: the sum of digits.npy cannot be computed: division by zero
+    """
+    caught = kinds or (Exception,)
+    try:
+        yield
+    except caught as error:
+        why = str(error) if kinds else reason(error)
+        raise ValueError(f"{what} ({why}){advice}" if advice else f"{what}: {why}") from error
 
 
 def reason(error: Exception) -> str:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dmb.data.cache import digest_of
-from dmb.data.home import data_home, existing, reason
+from dmb.data.home import data_home, existing, explained
 
 NUM_FEATURES = 2048
 NUM_CLASSES = 1008
@@ -163,30 +163,30 @@ _HALVE = nn.MaxPool2d(3, stride=2)
 # width of a layer, or in the pool.
 Step = nn.Module | tuple[Any, ...] | dict[str, list[Any]]
 # fmt: off
-_A = {pooled: {
+_A: dict[int, Step] = {pooled: {
     "branch1x1": [(64, 1, 1)],
     "branch5x5": [(48, 1, 1), (64, 5, 5)],
     "branch3x3dbl": [(64, 1, 1), (96, 3, 3), (96, 3, 3)],
     "branch_pool": [_AVERAGE, (pooled, 1, 1)],
 } for pooled in (32, 64)}
-_B = {
+_B: Step = {
     "branch3x3": [(384, 3, 3, 2)],
     "branch3x3dbl": [(64, 1, 1), (96, 3, 3), (96, 3, 3, 2)],
     "branch_pool": [_HALVE],
 }
-_C = {inner: {
+_C: dict[int, Step] = {inner: {
     "branch1x1": [(192, 1, 1)],
     "branch7x7": [(inner, 1, 1), (inner, 1, 7), (192, 7, 1)],
     "branch7x7dbl": [(inner, 1, 1), (inner, 7, 1), (inner, 1, 7), (inner, 7, 1), (192, 1, 7)],
     "branch_pool": [_AVERAGE, (192, 1, 1)],
 } for inner in (128, 160, 192)}
-_D = {
+_D: Step = {
     "branch3x3": [(192, 1, 1), (320, 3, 3, 2)],
     "branch7x7x3": [(192, 1, 1), (192, 1, 7), (192, 7, 1), (192, 3, 3, 2)],
     "branch_pool": [_HALVE],
 }
 _FORK = {"a": [(384, 1, 3)], "b": [(384, 3, 1)]}
-_E = {pool: {
+_E: dict[nn.Module, Step] = {pool: {
     "branch1x1": [(320, 1, 1)],
     "branch3x3": [(384, 1, 1), _FORK],
     "branch3x3dbl": [(448, 1, 1), (384, 3, 3), _FORK],
@@ -206,7 +206,7 @@ NETWORK: dict[str, Step] = {
 class _Conv(nn.Sequential):
     """A convolution with a batch norm, folded into it, and a ReLU. `name` is what its weights go by in files."""
 
-    def __init__(self, name: str, outputs: int, height: int, width: int, stride: int = 1, padding: str = "same"):
+    def __init__(self, name: str, outputs: int, height: int, width: int, stride: int = 1, padding: Any = "same"):
         padding = padding if stride == 1 else "valid"
         super().__init__(nn.LazyConv2d(outputs, (height, width), stride, padding), nn.ReLU(inplace=True))
         self.name = name
@@ -259,7 +259,7 @@ def _known() -> Path:
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
-    try:
+    with explained(f"{path} cannot be read as weights"):
         if path.suffix == ".safetensors":
             return load_file(path)
         if _is_script(path):
@@ -267,8 +267,6 @@ def _read(path: Path) -> Mapping[str, Tensor]:
                 warnings.simplefilter("ignore", DeprecationWarning)  # the format is on its way out; the file is not
                 return _renamed(torch.jit.load(path, map_location="cpu").state_dict(), path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file can be broken in any way
-        raise ValueError(f"{path} cannot be read as weights: {reason(error)}") from error
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ValueError(f"{path} must hold a dictionary of tensors, got something else")
     return weights

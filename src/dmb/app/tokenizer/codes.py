@@ -27,7 +27,7 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
-from dmb.data.home import mapped
+from dmb.data.home import explained, mapped
 from dmb.data.loading import is_name, load
 from dmb.data.partition import Splits
 from dmb.files import write_array, write_json
@@ -65,12 +65,10 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     """
     folder = Path(folder).absolute()
     about = summary_of(folder)
-    try:
+    with explained(f"{folder / SUMMARY} does not describe codes", KeyError, TypeError):
         own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
         labelled, counts, names = about["classes"] > 0, about["images"], tuple(about.get("class_names", ()))
         splits = Splits(*(_read(folder, part, own, labelled, counts[part]) for part in Splits._fields))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / SUMMARY} does not describe codes: {error}") from error
     if isinstance(codec, Codes) and codec.meaning() == own.meaning():
         own = codec
     return DataSet(
@@ -147,11 +145,9 @@ def images_of(folder: Path, shape: list[int]) -> DataSet:
     A ValueError if they are not there, have changed, or have another shape.
     """
     about = summary_of(folder)
-    try:
+    with explained(f"the images of {folder} cannot be read", ValueError, KeyError):
         source, bits = about["source"], about["unigram_bits"]
         data = load(source)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"the images of {folder} cannot be read: {error}") from error
     found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
     if found != shape:
         raise ValueError(f"{source} must hold images of shape {shape}, like those of {folder}, got {found}")
@@ -163,10 +159,8 @@ def images_of(folder: Path, shape: list[int]) -> DataSet:
 def summary_of(folder: Path) -> dict[str, Any]:
     """What `tokenizer.json` says."""
     file = folder / SUMMARY
-    try:
+    with explained(f"{file} cannot be read", OSError, ValueError):
         about = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {found}")
@@ -179,7 +173,5 @@ def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> 
 
     tokens = array(f"{part}.npy", count, codec.num_positions)
     labels = array(f"{part}_labels.npy", count) if labelled else None
-    try:
+    with explained(f"{folder / f'{part}.npy'}", ValueError):
         return Rows(tokens, codec.codes, labels=labels)
-    except ValueError as error:
-        raise ValueError(f"{folder / f'{part}.npy'}: {error}") from error

@@ -70,7 +70,7 @@ class TokenizerSettings(Architecture):
             raise ValueError(f"images must be square for a VQ-VAE, got {height} × {width}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.seed, "init"))
-            return VQVAE(size=height, channels=channels, **self.sizes())  # type: ignore[arg-type]
+            return VQVAE(size=height, channels=channels, **self.sizes())
 
 
 def picture_of(data: DataSet) -> Picture:

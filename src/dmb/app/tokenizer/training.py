@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -196,7 +197,7 @@ class VQLearner:
     def _report(self, gradient_norm: float, step: int, then: float) -> TokenizerReport:
         """What was seen since that step, at that time."""
         progress, batch_size = self.progress, self.settings.batch_size
-        means = {name: total / progress.seen_steps for name, total in zip(_PARTS, progress.seen, strict=True)}
+        means: Any = dict(zip(_PARTS, (total / progress.seen_steps for total in progress.seen), strict=True))
         progress.seen, progress.seen_steps = [0.0] * len(_PARTS), 0
         return TokenizerReport(
             phase="train",

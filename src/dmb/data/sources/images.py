@@ -14,7 +14,7 @@ from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.grid import pillow
 from dmb.data.codecs.picture import states_of_values
-from dmb.data.home import Progress, reason
+from dmb.data.home import Progress, explained, reason
 from dmb.data.partition import Splits, tenths
 from dmb.data.pixels import Pixels
 
@@ -52,10 +52,8 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
         notes.append(f"{_files(others)} with other extensions than {', '.join(EXTENSIONS)} not read")
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
-    try:
+    with explained(f"{folder}", ValueError):
         splits = Splits(*(Pixels(pixels, levels, labels=labels, rows=part) for part in tenths(len(pixels))))
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from error
     return DataSet(
         name=folder.absolute().name,
         source=str(folder.absolute()),
