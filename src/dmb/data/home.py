@@ -14,6 +14,10 @@ Progress = Callable[[int, int], None]
 """Called with the amount done so far and the total (0 if unknown)."""
 
 
+def unseen(done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
 def data_home() -> Path:
     """The folder of downloads and of the cache: `$DMB_DATA`, or `~/.cache/dmb`; created on demand."""
     given = os.environ.get("DMB_DATA") or "~/.cache/dmb"

@@ -102,13 +102,8 @@ class VQVAE(Pretrained, Configurable):
     ) -> Losses:
         """What training minimises: `reconstruction + detail · (edges) + commitment · |z - e|²`.
 
-        In training mode every call also updates the codes, see `Quantizer`.
-
-        Args:
-            images: of the model's size.
-            detail: weight of `dmb.app.tokenizer.losses.detail`.
-            commitment: weight of the distance of the encoder's vectors to their codes.
-            generator: what the update of the codes draws from, on the CPU. Default: torch's own.
+        For the parts see `dmb.app.tokenizer.losses`. In training mode every call also updates the codes, see
+        `Quantizer`, which draws from `generator`, on the CPU; default: torch's own.
         """
         pixels = self._pixels(images)
         if len(images) == 0:

@@ -12,7 +12,6 @@ tokenizer.json            a summary; written last: a folder without it is not fi
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
-from dmb.data.home import explained, mapped
+from dmb.data.home import Progress, explained, mapped, unseen
 from dmb.data.loading import is_name, load
 from dmb.data.partition import Splits
 from dmb.files import write_array, write_json
@@ -86,7 +85,7 @@ def write_codes(
     vqvae: VQVAE,
     images: DataSet,
     settings: TokenizerSettings,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = unseen,
 ) -> dict[str, Any]:
     """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
 
@@ -100,8 +99,7 @@ def write_codes(
             tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
             codes.append(tokens.astype(np.min_scalar_type(vqvae.codes - 1)))
             done += len(some)
-            if progress is not None:
-                progress(done, sum(counts.values()))
+            progress(done, sum(counts.values()))
         write_array(folder / f"{part}.npy", np.concatenate(codes))
         if labels is not None:
             lowest = np.min_scalar_type(images.num_classes - 1)

@@ -12,7 +12,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
-from dmb.data.codecs.grid import SHADES, Grid, pillow, sheet, write_pictures
+from dmb.data.codecs.grid import Grid, pillow, sheet, write_pictures
 from dmb.data.codecs.views import Images, View
 from dmb.data.home import explained
 from dmb.data.splits import Split
@@ -71,13 +71,10 @@ class ImageCodec(Codec):
         """Blocks of shades, two characters a pixel so that they come out square; large images are made smaller."""
         height, width, _ = self.shape
         scale = min(1.0, _IN_TERMINAL / max(height, width))
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        decoded = []
-        for image in _drawable(self.images(tokens)):
-            small = np.asarray(pillow().fromarray(image).convert("L").resize(size, pillow().Resampling.BOX))
-            shades = SHADES[small.astype(int) * len(SHADES) // 256].repeat(2, axis=1)
-            decoded.append("\n".join("".join(row) for row in shades))
-        return decoded
+        size = across, down = max(1, round(width * scale)), max(1, round(height * scale))
+        grey = (pillow().fromarray(image).convert("L") for image in _drawable(self.images(tokens)))
+        small = [np.asarray(image.resize(size, pillow().Resampling.BOX)) for image in grey]
+        return Grid([down, across], 256).decode(torch.tensor(np.array(small)).long().view(-1, down * across))
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """One picture of all of them, small ones enlarged; or uint8 `[b, h, w, c]` if `path` ends in `.npy`.

@@ -12,7 +12,7 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, mapped, reason
+from dmb.data.home import Progress, data_home, existing, explained, mapped
 from dmb.data.partition import Splits, set_apart
 from dmb.data.pixels import Pixels
 
@@ -120,18 +120,16 @@ def _array(folder: Path, name: str) -> np.ndarray:
 def _unpacked(file: BinaryIO, name: str) -> Iterator[Records]:
     file.seek(0)
     batches: dict[str, Records] = {}
-    try:
-        with tarfile.open(fileobj=file, mode="r|gz") as archive:
-            for member in archive:
-                batch = Path(member.name).name.removesuffix(".bin")
-                content = archive.extractfile(member) if batch in _BATCHES else None
-                if content is not None:
-                    batches[batch] = _channels_last(content.read())
-    except Exception as error:  # an archive can be broken in any way
-        raise ValueError(f"{name} is damaged ({reason(error)}): download it again") from error
+    again = ": download it again"
+    with explained(f"{name} is damaged", advice=again), tarfile.open(fileobj=file, mode="r|gz") as archive:
+        for member in archive:
+            batch = Path(member.name).name.removesuffix(".bin")
+            content = archive.extractfile(member) if batch in _BATCHES else None
+            if content is not None:
+                batches[batch] = _channels_last(content.read())
     missing = [batch for batch in _BATCHES if batch not in batches]
     if missing:
-        raise ValueError(f"{name} must hold {', '.join(_BATCHES)}, got no {missing[0]}: download it again")
+        raise ValueError(f"{name} must hold {', '.join(_BATCHES)}, got no {missing[0]}{again}")
     yield from (batches[batch] for batch in _BATCHES)
 
 
