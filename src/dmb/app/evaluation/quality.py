@@ -152,9 +152,7 @@ def image_quality(
     Args:
         bridge: a model of the same tokens.
         real: what to compare with.
-        steps: network calls per sample.
-        sampler: see `Bridge.sample`.
-        guidance: how strongly to follow the class; 1 is the model's own.
+        steps, sampler, guidance: see `Bridge.sample`.
         seed: of the samples.
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.

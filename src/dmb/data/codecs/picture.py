@@ -28,13 +28,8 @@ _GAP, _BETWEEN = 2, 128  # of images on a sheet: pixels, and a grey that black a
 class ImageCodec(Codec):
     """A codec of images of `shape` = height, width and channels (1: grey, 3: colour).
 
-    A subclass owes `images`, `pixels` and `template`, besides `config`.
-
-    Args:
-        shape: of an image.
-        num_states: of a token.
-        num_positions: tokens of an image.
-        across: how many of them lie side by side.
+    An image has `num_positions` tokens of `num_states` states, and `across` of them lie side by side. A subclass owes
+    `images` and `template`, besides `config`.
     """
 
     extension = ".png"

@@ -34,10 +34,8 @@ def cifar10(levels: int = 256) -> DataSet:
     """50,000 photographs of 32 × 32 pixels to learn from, 10,000 to test, with the class as label.
 
     The test images are the official ones; 5,000 of the others, by a fixed permutation, are to validate. Read from where
-    `dmb prepare cifar10` put them; a copy of the official archive in the data folder is prepared at first use.
-
-    Args:
-        levels: of a channel; see `Picture`.
+    `dmb prepare cifar10` put them; a copy of the official archive in the data folder is prepared at first use. A
+    channel has so many `levels`, see `Picture`.
     """
     codec = Picture(list(SHAPE), levels)
     records = _records()
