@@ -85,14 +85,15 @@ def write_codes(
     vqvae: VQVAE,
     images: DataSet,
     settings: TokenizerSettings,
-    progress: Progress = unseen,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
 
     `images` and `settings` are those it was trained with; `progress` is called with the number of images done, and of
     all.
     """
-    picture, counts, done = picture_of(images), {part: len(split) for part, split in images.splits().items()}, 0
+    picture, progress, done = picture_of(images), progress or unseen, 0
+    counts = {part: len(split) for part, split in images.splits().items()}
     for part, split in images.splits().items():
         codes, labels = [], split.labels(slice(None))
         for some in picture.shown(split):
