@@ -1,13 +1,21 @@
 """Where data are kept, and what every reader of files needs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from dmb.files import remove_orphans
 
 Progress = Callable[[int, int], None]
 """Called with the amount done so far and the total (0 if unknown)."""
+
+
+def unseen(done: int, total: int) -> None:
+    """Progress that nobody watches."""
 
 
 def data_home() -> Path:
@@ -39,6 +47,38 @@ def existing(path: Path) -> Path:
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     return path
+
+
+def mapped(path: Path, what: str, kind: Any, *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:
+    """The array in a `.npy` file, memory-mapped; a ValueError, with some advice, unless it has one of these `shapes`.
+
+    `what` says in words what its numbers must be, and `kind` is their type, such as `np.integer`.
+    """
+    with explained(f"{path} cannot be read as an array", advice=advice):
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if values.shape not in shapes or not np.issubdtype(values.dtype, kind):
+        found = f"{values.dtype} {list(values.shape)}"
+        raise ValueError(f"{path} must hold {what} of shape {list(shapes[0])}, got {found}{advice}")
+    return values
+
+
+@contextmanager
+def explained(what: str, *kinds: type[Exception], advice: str = "") -> Iterator[None]:
+    """While the block runs, an error of one of these `kinds` becomes a ValueError: `what`, its message, some advice.
+
+    Without `kinds` it is any error, since a file can be broken in any way, and of its message the first line.
+
+    >>> with explained("the sum of digits.npy cannot be computed", ArithmeticError):
+    ...     1 / 0
+    Traceback (most recent call last):
+    ValueError: the sum of digits.npy cannot be computed: division by zero
+    """
+    caught = kinds or (Exception,)
+    try:
+        yield
+    except caught as error:
+        why = str(error) if kinds else reason(error)
+        raise ValueError(f"{what} ({why}){advice}" if advice else f"{what}: {why}") from error
 
 
 def reason(error: Exception) -> str:

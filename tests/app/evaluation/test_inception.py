@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dmb.app.evaluation import Inception, inception
-from dmb.app.evaluation.inception import NUM_CLASSES, _Block, _Conv, resize
+from dmb.app.evaluation.inception import NUM_CLASSES, resize
 
 
 def random_weights(generator, classifier=True):
@@ -34,11 +34,8 @@ def random_weights(generator, classifier=True):
 @pytest.fixture
 def weights(monkeypatch):
     """Of a network with two layers, in the place of the 94."""
-
-    def network():
-        return nn.Sequential(_Conv("first", 4, (3, 3)), _Block("mixed", [[_Conv("left", 2)], [_Conv("right", 3)]]))
-
-    monkeypatch.setattr(inception, "_network", network)
+    table = {"first": (4, 3, 3), "mixed.": {"left": [(2, 1, 1)], "right": [(3, 1, 1)]}}
+    monkeypatch.setattr(inception, "NETWORK", table)
     monkeypatch.setattr(inception, "NUM_FEATURES", 5)
     return random_weights(torch.Generator().manual_seed(0))
 
@@ -140,7 +137,7 @@ def test_images_are_resized_as_by_tensorflow_1(size, new):
 
 @pytest.mark.usefixtures("no_type_checks")  # of features of another width
 def test_a_network_sees_the_resized_image_between_minus_1_and_1(monkeypatch):
-    monkeypatch.setattr(inception, "_network", lambda: nn.Sequential(_Conv("only", 3)))
+    monkeypatch.setattr(inception, "NETWORK", {"only": (3, 1, 1)})
     monkeypatch.setattr(inception, "NUM_FEATURES", 3)
     weights = {"only.conv.weight": torch.eye(3).view(3, 3, 1, 1), "only.bn.bias": 2 * torch.ones(3),
                "only.bn.running_mean": torch.zeros(3), "only.bn.running_var": torch.full((3,), 1 - 0.001)}  # fmt: skip

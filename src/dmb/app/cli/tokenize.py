@@ -22,6 +22,7 @@ from dmb.app.tokenizer.codec import SHEET, SUMMARY
 from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_sheet
 from dmb.app.tokenizer.settings import picture_of
 from dmb.data import BUILT_IN, DataSet
+from dmb.data.home import explained
 from dmb.files import append_line, to_json, write_json
 from dmb.training.engine import Accelerator, engine
 from dmb.typed import typed
@@ -104,13 +105,11 @@ def tokenize(flags: Tokenize) -> int:
 def _begun(out: Path) -> tuple[str, TokenizerSettings]:
     """The source and the settings of an existing folder."""
     file = out / SETTINGS
-    try:
+    with explained(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
         begun = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(begun["source"], str):
             raise ValueError(f"source must be str, got {begun['source']!r:.80}")
         return begun["source"], typed(TokenizerSettings, begun["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} does not describe a tokenizer: {error}") from error
 
 
 def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings) -> bool:

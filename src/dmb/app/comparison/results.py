@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Template
+
 from dmb.app.comparison.plan import Job, Plan
 from dmb.app.records import BoundResult, Record, bits_after, read_bounds, read_metrics, read_parameters, validations
 from dmb.version import __version__
@@ -110,29 +112,9 @@ def table(results: Results) -> str:
 
 def page(results: Results) -> str:
     """The table, what its figures mean, and the commands that make them."""
-    plan, data, minutes = results.plan, results.plan.data, results.least_cpu_minutes
-    tokens = plan.steps * plan.recipe.training.batch_size * data.num_positions
-    seeds = "the seed 0" if plan.seeds == 1 else f"the seeds 0 to {plan.seeds - 1}"
-    notes = (
-        f"{data.name}: {data.num_positions} positions, {data.num_states} states. Every run: {plan.steps:,} steps of "
-        f"Score-learning, {tokens:,} tokens; every row with {seeds}. Test bits: an upper bound on bits per token, of "
-        f"the weights that did best on validation data, on {plan.sequences:,} of {len(data.test):,} test sequences, "
-        f"with {plan.samples} draw{'s' if plan.samples > 1 else ''} of time and noise for each; the mean over seeds ± "
-        "the mean of the runs' standard errors over sequences, which are the same for all. "
-        f"Marginals alone: {data.unigram_bits(data.test):.4f} bits.\n\n"
-    )
-    if math.isnan(minutes):
-        notes += "CPU time: not recorded by any row so far."
-    else:
-        notes += (
-            "CPU minutes: processor time of training. Validation bits at equal CPU time: the best bound that a run had "
-            f"reached after {minutes:.1f} CPU minutes, the mean of the row that used least; linear in time between two "
-            "evaluations, mean over seeds. A dash: not evaluated by then, or times not recorded."
-        )
-        if plan.recipe.training.decay == "cosine":
-            notes += " Because of the cosine decay, slower rows still had a higher learning rate at that time."
-    made = [f"Made with dmb {__version__} by", "", "```sh", *plan.commands, "```", ""]
-    return "\n".join([table(results), notes, "", *made])
+    template = Template(Path(__file__).with_name("page.jinja").read_text(encoding="utf-8"), trim_blocks=True)
+    minutes = None if math.isnan(results.least_cpu_minutes) else results.least_cpu_minutes
+    return template.render(table=table(results), plan=results.plan, minutes=minutes, version=__version__)
 
 
 def _shown(value: float, how: str, unit: str = "") -> str:

@@ -28,13 +28,7 @@ def draw(
 ) -> Iterator[Int[Tensor, "b d"]]:
     """Batches of samples on the CPU, `count` in all. A seed gives the same ones whoever draws them.
 
-    Args:
-        bridge: the model.
-        count: how many.
-        labels: class of each.
-        seed: of everything random.
-        advance: told how many are done, and of how many.
-        options: of `Bridge.sample`.
+    `labels` are their classes, `options` those of `Bridge.sample`; `advance` is told how many are done and of how many.
 
     >>> import dmb, torch
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]))

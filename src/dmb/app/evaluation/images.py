@@ -5,7 +5,7 @@ The network is ours (`Inception`), the statistics are those of torchmetrics, in 
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from dmb.app.evaluation.inception import check_images
 from dmb.data.cache import cached
+from dmb.data.home import Progress, unseen
 from dmb.seeding import seed_of
 
 _CHUNK = 256  # images a file of the cache: about a minute's work of a core
@@ -39,7 +40,7 @@ def features(
     images: Tensor | np.ndarray,
     *,
     batch_size: int = 16,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     cache: bool = False,
 ) -> Float[Tensor, "n f"]:
     """The features of a set of images.
@@ -52,32 +53,27 @@ def features(
         cache: keep features in the data folder, by the content of the images and the weights, and look for them there.
             The cache fills as the work goes on, so that an interruption costs little.
     """
+    progress = progress or unseen
     check_images(images)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    weights = network.digest if cache else ""
-    done = 0
+    weights, found = network.digest if cache else "", []
 
-    def advance(count: int) -> None:
-        if progress is not None:
-            progress(done + count, len(images))
-
-    def computed(rows: Tensor) -> Iterator[np.ndarray]:
-        for number, batch in enumerate(rows.split(batch_size)):
+    def computed(rows: Tensor, done: int) -> Iterator[np.ndarray]:
+        for batch in rows.split(batch_size):
             yield network(batch).float().cpu().numpy()
-            advance(min(len(rows), (number + 1) * batch_size))
+            done += len(batch)
+            progress(done, len(images))
 
-    found = []
     for start in range(0, len(images), _CHUNK):
         some = images[start : start + _CHUNK]
         rows = some.cpu() if isinstance(some, Tensor) else torch.from_numpy(np.array(some))  # a copy: it may be a file
         if cache:
             made_from = [weights, list(rows.shape), hashlib.sha256(rows.numpy().tobytes()).hexdigest()]
-            found.append(np.array(cached("features", made_from, partial(computed, rows))))
+            found.append(np.array(cached("features", made_from, partial(computed, rows, start))))
+            progress(start + len(rows), len(images))  # if they were known
         else:
-            found.extend(computed(rows))
-        advance(len(rows))
-        done += len(rows)
+            found.extend(computed(rows, start))
     return torch.from_numpy(np.concatenate(found))
 
 

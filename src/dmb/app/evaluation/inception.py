@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dmb.data.cache import digest_of
-from dmb.data.home import data_home, existing, reason
+from dmb.data.home import data_home, existing, explained
 
 NUM_FEATURES = 2048
 NUM_CLASSES = 1008
@@ -154,97 +154,87 @@ def resize(images: Float[Tensor, "b h w c"], height: int, width: int) -> Float[T
     return images
 
 
-class _Conv(nn.Sequential):
-    """A convolution with a batch norm, folded into it, and a ReLU. `name` is what its weights go by in files."""
-
-    def __init__(self, name: str, outputs: int, kernel: tuple[int, int] = (1, 1), stride: int = 1, padded: bool = True):
-        high, wide = kernel if padded and stride == 1 else (1, 1)  # a stride of 2 goes without padding
-        super().__init__(nn.LazyConv2d(outputs, kernel, stride, padding=(high // 2, wide // 2)), nn.ReLU(inplace=True))
-        self.name = name
-
-
-class _Block(nn.ModuleList):
-    """Branches side by side, whose outputs are joined. The names of their convolutions begin with that of the block."""
-
-    def __init__(self, name: str, branches: Sequence[Sequence[nn.Module]]):
-        super().__init__(nn.Sequential(*branch) for branch in branches)
-        for step in self.modules():
-            if isinstance(step, _Conv) and name:
-                step.name = f"{name}.{step.name}"
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([branch(x) for branch in self], dim=1)
-
-
 _AVERAGE = nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=False)
 _MAXIMUM = nn.MaxPool2d(3, stride=1, padding=1)
 _HALVE = nn.MaxPool2d(3, stride=2)
 
-
-def _a(name: str, pooled: int) -> _Block:
-    return _Block(name, [
-        [_Conv("branch1x1", 64)],
-        [_Conv("branch5x5_1", 48), _Conv("branch5x5_2", 64, (5, 5))],
-        [_Conv("branch3x3dbl_1", 64), _Conv("branch3x3dbl_2", 96, (3, 3)), _Conv("branch3x3dbl_3", 96, (3, 3))],
-        [_AVERAGE, _Conv("branch_pool", pooled)],
-    ])  # fmt: skip
-
-
-def _b(name: str) -> _Block:
-    return _Block(name, [
-        [_Conv("branch3x3", 384, (3, 3), 2)],
-        [_Conv("branch3x3dbl_1", 64), _Conv("branch3x3dbl_2", 96, (3, 3)), _Conv("branch3x3dbl_3", 96, (3, 3), 2)],
-        [_HALVE],
-    ])  # fmt: skip
-
-
-def _c(name: str, inner: int) -> _Block:
-    return _Block(name, [
-        [_Conv("branch1x1", 192)],
-        [_Conv("branch7x7_1", inner), _Conv("branch7x7_2", inner, (1, 7)), _Conv("branch7x7_3", 192, (7, 1))],
-        [_Conv("branch7x7dbl_1", inner), _Conv("branch7x7dbl_2", inner, (7, 1)), _Conv("branch7x7dbl_3", inner, (1, 7)),
-         _Conv("branch7x7dbl_4", inner, (7, 1)), _Conv("branch7x7dbl_5", 192, (1, 7))],
-        [_AVERAGE, _Conv("branch_pool", 192)],
-    ])  # fmt: skip
-
-
-def _d(name: str) -> _Block:
-    return _Block(name, [
-        [_Conv("branch3x3_1", 192), _Conv("branch3x3_2", 320, (3, 3), 2)],
-        [_Conv("branch7x7x3_1", 192), _Conv("branch7x7x3_2", 192, (1, 7)), _Conv("branch7x7x3_3", 192, (7, 1)),
-         _Conv("branch7x7x3_4", 192, (3, 3), 2)],
-        [_HALVE],
-    ])  # fmt: skip
-
-
-def _e(name: str, pool: nn.Module) -> _Block:
-    def fork(name: str) -> _Block:
-        return _Block("", [[_Conv(f"{name}a", 384, (1, 3))], [_Conv(f"{name}b", 384, (3, 1))]])
-
-    return _Block(name, [
-        [_Conv("branch1x1", 320)],
-        [_Conv("branch3x3_1", 384), fork("branch3x3_2")],
-        [_Conv("branch3x3dbl_1", 448), _Conv("branch3x3dbl_2", 384, (3, 3)), fork("branch3x3dbl_3")],
-        [pool, _Conv("branch_pool", 192)],
-    ])  # fmt: skip
+# A step is a pool, a convolution (outputs, height, width; then stride 1 or 2, and padding if not the usual one), or
+# branches side by side, whose outputs are joined; a branch has a name and its steps. Blocks of one kind differ in the
+# width of a layer, or in the pool.
+Step = nn.Module | tuple[Any, ...] | dict[str, list[Any]]
+# fmt: off
+_A: dict[int, Step] = {pooled: {
+    "branch1x1": [(64, 1, 1)],
+    "branch5x5": [(48, 1, 1), (64, 5, 5)],
+    "branch3x3dbl": [(64, 1, 1), (96, 3, 3), (96, 3, 3)],
+    "branch_pool": [_AVERAGE, (pooled, 1, 1)],
+} for pooled in (32, 64)}
+_B: Step = {
+    "branch3x3": [(384, 3, 3, 2)],
+    "branch3x3dbl": [(64, 1, 1), (96, 3, 3), (96, 3, 3, 2)],
+    "branch_pool": [_HALVE],
+}
+_C: dict[int, Step] = {inner: {
+    "branch1x1": [(192, 1, 1)],
+    "branch7x7": [(inner, 1, 1), (inner, 1, 7), (192, 7, 1)],
+    "branch7x7dbl": [(inner, 1, 1), (inner, 7, 1), (inner, 1, 7), (inner, 7, 1), (192, 1, 7)],
+    "branch_pool": [_AVERAGE, (192, 1, 1)],
+} for inner in (128, 160, 192)}
+_D: Step = {
+    "branch3x3": [(192, 1, 1), (320, 3, 3, 2)],
+    "branch7x7x3": [(192, 1, 1), (192, 1, 7), (192, 7, 1), (192, 3, 3, 2)],
+    "branch_pool": [_HALVE],
+}
+_FORK = {"a": [(384, 1, 3)], "b": [(384, 3, 1)]}
+_E: dict[nn.Module, Step] = {pool: {
+    "branch1x1": [(320, 1, 1)],
+    "branch3x3": [(384, 1, 1), _FORK],
+    "branch3x3dbl": [(448, 1, 1), (384, 3, 3), _FORK],
+    "branch_pool": [pool, (192, 1, 1)],
+} for pool in (_AVERAGE, _MAXIMUM)}
+NETWORK: dict[str, Step] = {
+    "Conv2d_1a_3x3": (32, 3, 3, 2), "Conv2d_2a_3x3": (32, 3, 3, 1, "valid"), "Conv2d_2b_3x3": (64, 3, 3),
+    "MaxPool_3a": _HALVE, "Conv2d_3b_1x1": (80, 1, 1), "Conv2d_4a_3x3": (192, 3, 3, 1, "valid"), "MaxPool_5a": _HALVE,
+    "Mixed_5b.": _A[32], "Mixed_5c.": _A[64], "Mixed_5d.": _A[64],
+    "Mixed_6a.": _B, "Mixed_6b.": _C[128], "Mixed_6c.": _C[160], "Mixed_6d.": _C[160], "Mixed_6e.": _C[192],
+    "Mixed_7a.": _D, "Mixed_7b.": _E[_AVERAGE], "Mixed_7c.": _E[_MAXIMUM],
+}
+"""All steps, by what their convolutions are called in files, or what those names begin with."""
+# fmt: on
 
 
-def _network() -> nn.Sequential:
-    return nn.Sequential(
-        _Conv("Conv2d_1a_3x3", 32, (3, 3), 2), _Conv("Conv2d_2a_3x3", 32, (3, 3), 1, False),
-        _Conv("Conv2d_2b_3x3", 64, (3, 3)), _HALVE,
-        _Conv("Conv2d_3b_1x1", 80), _Conv("Conv2d_4a_3x3", 192, (3, 3), 1, False), _HALVE,
-        _a("Mixed_5b", 32), _a("Mixed_5c", 64), _a("Mixed_5d", 64),
-        _b("Mixed_6a"), _c("Mixed_6b", 128), _c("Mixed_6c", 160), _c("Mixed_6d", 160), _c("Mixed_6e", 192),
-        _d("Mixed_7a"), _e("Mixed_7b", _AVERAGE), _e("Mixed_7c", _MAXIMUM),
-    )  # fmt: skip
+class _Conv(nn.Sequential):
+    """A convolution with a batch norm, folded into it, and a ReLU. `name` is what its weights go by in files."""
+
+    def __init__(self, name: str, outputs: int, height: int, width: int, stride: int = 1, padding: Any = "same"):
+        padding = padding if stride == 1 else "valid"
+        super().__init__(nn.LazyConv2d(outputs, (height, width), stride, padding), nn.ReLU(inplace=True))
+        self.name = name
+
+
+class _Branches(nn.ModuleList):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self], dim=1)
+
+
+def _layer(name: str, step: Step) -> nn.Module:
+    if isinstance(step, dict):
+        return _Branches(_branch(name + branch, steps) for branch, steps in step.items())
+    return _Conv(name, *step) if isinstance(step, tuple) else step
+
+
+def _branch(name: str, steps: list[Step]) -> nn.Sequential:
+    """Its convolutions are numbered if there are several."""
+    several = sum(not isinstance(step, nn.Module) for step in steps) > 1
+    names = [f"{name}_{number}" if several else name for number in range(1, len(steps) + 1)]
+    return nn.Sequential(*map(_layer, names, steps))
 
 
 def _layers() -> nn.Sequential:
     """The network without its weights."""
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that lazy layers are new
-        layers = _network()
+        layers = nn.Sequential(*map(_layer, NETWORK, NETWORK.values()))
         outputs = layers(torch.empty(1, 3, SIZE, SIZE)).shape[1]  # so that every layer learns how many inputs it has
     assert outputs == NUM_FEATURES
     return layers
@@ -269,7 +259,7 @@ def _known() -> Path:
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
-    try:
+    with explained(f"{path} cannot be read as weights"):
         if path.suffix == ".safetensors":
             return load_file(path)
         if _is_script(path):
@@ -277,8 +267,6 @@ def _read(path: Path) -> Mapping[str, Tensor]:
                 warnings.simplefilter("ignore", DeprecationWarning)  # the format is on its way out; the file is not
                 return _renamed(torch.jit.load(path, map_location="cpu").state_dict(), path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a file can be broken in any way
-        raise ValueError(f"{path} cannot be read as weights: {reason(error)}") from error
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise ValueError(f"{path} must hold a dictionary of tensors, got something else")
     return weights

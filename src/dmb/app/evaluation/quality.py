@@ -18,6 +18,7 @@ from dmb.app.tokenizer import Codes
 from dmb.app.tokenizer.codes import images_of
 from dmb.bridge import Bridge
 from dmb.data import DataSet, ImageCodec, Picture
+from dmb.data.home import unseen
 from dmb.samplers import default_sampler
 
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
@@ -115,12 +116,11 @@ class RealImages:
 
         `advance` is told how many are done, and of how many.
         """
-        data = self.data if decoded else self.originals
+        data, advance = self.data if decoded else self.originals, advance or unseen
         part, found = data.splits()[split], list[np.ndarray]()
         for some in _image_codec(data).shown(part, part.spread(self.images)):
             found.append(some)
-            if advance is not None:
-                advance(sum(map(len, found)), self.images)
+            advance(sum(map(len, found)), self.images)
         return np.concatenate(found)
 
     def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
@@ -152,14 +152,12 @@ def image_quality(
     Args:
         bridge: a model of the same tokens.
         real: what to compare with.
-        steps: network calls per sample.
-        sampler: see `Bridge.sample`.
-        guidance: how strongly to follow the class; 1 is the model's own.
+        steps, sampler, guidance: see `Bridge.sample`.
         seed: of the samples.
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.
     """
-    progress = progress or _unseen
+    progress = progress or (lambda what: nullcontext(unseen))
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), seed=seed, advance=advance,
@@ -214,7 +212,3 @@ def _image_codec(data: DataSet) -> ImageCodec:
             f"data must be images for FID and Inception Score, got {data.name}: {type(data.codec).__name__}"
         )
     return data.codec
-
-
-def _unseen(what: str) -> AbstractContextManager[Advance]:
-    return nullcontext(lambda done, total: None)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -21,18 +22,38 @@ _BATCH = 256
 _CODEBOOK = "codebook"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What defines a VQ-VAE besides its images, and cannot change during training."""
+
+    grid: int = 8
+    """Height and width of the grid of codes that an image becomes."""
+    codes: int = 512
+    """Number of codes in the codebook."""
+    width: int = 64
+    """Channels of the convolutions at the grid."""
+    blocks: int = 2
+    """Residual blocks in the encoder, and in the decoder."""
+    code_width: int = 16
+    """Dimension of a code's vector."""
+    decay: float = 0.9
+    """Decay per step of the moving averages that codes follow."""
+    revive: float = 0.1
+    """A code used less often than this share of the mean is moved to where images are."""
+
+    def sizes(self) -> dict[str, int | float]:
+        """These settings, without those that a subclass adds."""
+        return {field.name: getattr(self, field.name) for field in fields(Architecture)}
+
+
 class VQVAE(Pretrained, Configurable):
     """An autoencoder whose middle is a grid of codes (van den Oord et al. 2017).
 
     Args:
-        size: height and width of the images.
+        size: height and width of the images; `size / grid` is a power of 2. Widths are halved at every doubling of the
+            resolution.
         channels: 3 for colour, 1 for grey.
-        grid: height and width of the grid of codes; `size / grid` is a power of 2.
-        codes: how many codes there are.
-        width: channels of the convolutions at the grid; halved at every doubling of the resolution.
-        blocks: residual blocks on either side.
-        code_width: dimension of a code.
-        decay, revive: how the codes are learned, see `Quantizer`.
+        sizes: fields of `Architecture`.
 
     >>> vqvae = VQVAE(size=8, channels=1, grid=4, codes=16, width=8)
     >>> images = torch.zeros(2, 8, 8, 1, dtype=torch.uint8)
@@ -44,37 +65,23 @@ class VQVAE(Pretrained, Configurable):
 
     kind = "VQ-VAE"
 
-    def __init__(
-        self,
-        *,
-        size: int = 32,
-        channels: int = 3,
-        grid: int = 8,
-        codes: int = 512,
-        width: int = 64,
-        blocks: int = 2,
-        code_width: int = 16,
-        decay: float = 0.9,
-        revive: float = 0.1,
-    ):
+    def __init__(self, *, size: int = 32, channels: int = 3, **sizes: Any):
         super().__init__()
-        halvings = (size // grid).bit_length() - 1 if grid > 0 else 0
-        if halvings < 1 or size != grid << halvings:
-            raise ValueError(f"size / grid must be a power of 2, at least 2, got {size} / {grid}")
-        refuse_many(blocks)
-        if min(channels, width, blocks + 1) < 1:
-            raise ValueError(
-                f"channels and width must be at least 1 and blocks at least 0, got {channels}, {width} and {blocks}"
-            )
-        self.size, self.channels, self.grid, self.codes = size, channels, grid, codes
-        self._options = {"width": width, "blocks": blocks, "code_width": code_width, "decay": decay, "revive": revive}
-        self.encoder = layers.encoder(channels, width, blocks, halvings, code_width)
-        self.quantizer = Quantizer(codes, code_width, decay=decay, revive=revive)
-        self.decoder = layers.decoder(channels, width, blocks, halvings, code_width)
+        own = Architecture(**sizes)
+        halvings = (size // own.grid).bit_length() - 1 if own.grid > 0 else 0
+        if halvings < 1 or size != own.grid << halvings:
+            raise ValueError(f"size / grid must be a power of 2, at least 2, got {size} / {own.grid}")
+        refuse_many(own.blocks)
+        if min(channels, own.width) < 1:
+            given = f"{channels}, {own.width} and {own.blocks}"
+            raise ValueError(f"channels and width must be at least 1 and blocks at least 0, got {given}")
+        self.size, self.channels, self.grid, self.codes, self.architecture = size, channels, own.grid, own.codes, own
+        self.encoder = layers.encoder(channels, own.width, own.blocks, halvings, own.code_width)
+        self.quantizer = Quantizer(own.codes, own.code_width, decay=own.decay, revive=own.revive)
+        self.decoder = layers.decoder(channels, own.width, own.blocks, halvings, own.code_width)
 
     def config(self) -> dict[str, Any]:
-        sizes = {"size": self.size, "channels": self.channels, "grid": self.grid, "codes": self.codes}
-        return {**sizes, **self._options}
+        return {"size": self.size, "channels": self.channels, **self.architecture.sizes()}
 
     @property
     def num_positions(self) -> int:
@@ -95,13 +102,8 @@ class VQVAE(Pretrained, Configurable):
     ) -> Losses:
         """What training minimises: `reconstruction + detail · (edges) + commitment · |z - e|²`.
 
-        In training mode every call also updates the codes, see `Quantizer`.
-
-        Args:
-            images: of the model's size.
-            detail: weight of `dmb.app.tokenizer.losses.detail`.
-            commitment: weight of the distance of the encoder's vectors to their codes.
-            generator: what the update of the codes draws from, on the CPU. Default: torch's own.
+        For the parts see `dmb.app.tokenizer.losses`. In training mode every call also updates the codes, see
+        `Quantizer`, which draws from `generator`, on the CPU; default: torch's own.
         """
         pixels = self._pixels(images)
         if len(images) == 0:

@@ -12,7 +12,6 @@ tokenizer.json            a summary; written last: a folder without it is not fi
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,10 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.metrics import perplexity, psnr
 from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
-from dmb.data.home import reason
+from dmb.data.home import Progress, explained, mapped, unseen
 from dmb.data.loading import is_name, load
 from dmb.data.partition import Splits
-from dmb.files import write_array, write_json, written_whole
+from dmb.files import write_array, write_json
 
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
@@ -61,18 +60,14 @@ def is_codes(source: str | Path) -> bool:
 def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     """The codes in a folder as a data set, memory-mapped: in the splits of the images, with their labels.
 
-    Args:
-        folder: that `dmb tokenize` has made.
-        codec: a model's; if these are its codes, it stays the codec that makes images of them.
+    If they are codes of a model's `codec`, it stays the codec that makes images of them.
     """
     folder = Path(folder).absolute()
     about = summary_of(folder)
-    try:
+    with explained(f"{folder / SUMMARY} does not describe codes", KeyError, TypeError):
         own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
         labelled, counts, names = about["classes"] > 0, about["images"], tuple(about.get("class_names", ()))
         splits = Splits(*(_read(folder, part, own, labelled, counts[part]) for part in Splits._fields))
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder / SUMMARY} does not describe codes: {error}") from error
     if isinstance(codec, Codes) and codec.meaning() == own.meaning():
         own = codec
     return DataSet(
@@ -90,57 +85,44 @@ def write_codes(
     vqvae: VQVAE,
     images: DataSet,
     settings: TokenizerSettings,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write the codes of all images, and last the summary, which is returned.
+    """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
 
-    Args:
-        folder: where the VQ-VAE is.
-        vqvae: the same.
-        images: what it was trained on.
-        settings: with which.
-        progress: called with the number of images done, and of all.
+    `images` and `settings` are those it was trained with; `progress` is called with the number of images done, and of
+    all.
     """
-    total, done, lowest = sum(map(len, images.splits().values())), 0, np.min_scalar_type(vqvae.codes - 1)
+    picture, progress, done = picture_of(images), progress or unseen, 0
+    counts = {part: len(split) for part, split in images.splits().items()}
     for part, split in images.splits().items():
-        with written_whole(folder / f"{part}.npy") as file, file.open("wb") as stream:
-            shape = (len(split), vqvae.num_positions)
-            header = {"descr": lowest.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(stream, header)
-            for some in picture_of(images).shown(split):
-                tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
-                stream.write(tokens.astype(lowest).tobytes())
-                done += len(some)
-                if progress is not None:
-                    progress(done, total)
-        labels = split.labels(slice(None))
+        codes, labels = [], split.labels(slice(None))
+        for some in picture.shown(split):
+            tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+            codes.append(tokens.astype(np.min_scalar_type(vqvae.codes - 1)))
+            done += len(some)
+            progress(done, sum(counts.values()))
+        write_array(folder / f"{part}.npy", np.concatenate(codes))
         if labels is not None:
-            kind = np.min_scalar_type(images.num_classes - 1)
-            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(kind))
-    ratio, used = fidelity(vqvae, images)
+            lowest = np.min_scalar_type(images.num_classes - 1)
+            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(lowest))
+    test = torch.from_numpy(np.concatenate([*picture.shown(images.test)]))
+    seen = vqvae.encode(test).cpu()
     about = {
         "format": FORMAT,
         "source": images.source,
         "settings": asdict(settings),
-        "shape": picture_of(images).shape,
+        "shape": picture.shape,
         "codes": vqvae.codes,
         "classes": images.num_classes,
         "class_names": images.class_names,
         "digest": vqvae.digest(),
-        "psnr": ratio,
-        "perplexity": used,
-        "images": {part: len(split) for part, split in images.splits().items()},
+        "psnr": psnr(test, vqvae.decode(seen).cpu()),
+        "perplexity": perplexity(seen, vqvae.codes),
+        "images": counts,
         "unigram_bits": images.baselines(),
     }
     write_json(folder / SUMMARY, about)
     return about
-
-
-def fidelity(vqvae: VQVAE, images: DataSet) -> tuple[float, float]:
-    """How well test images come back, as PSNR in decibels, and how many codes they use, as a perplexity."""
-    before = torch.from_numpy(np.concatenate([*picture_of(images).shown(images.test)]))
-    tokens = vqvae.encode(before).cpu()
-    return psnr(before, vqvae.decode(tokens).cpu()), perplexity(tokens, vqvae.codes)
 
 
 def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
@@ -157,18 +139,14 @@ def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
 
 
 def images_of(folder: Path, shape: list[int]) -> DataSet:
-    """The images that codes are of, as they were before: in the same splits and order.
+    """The images that the codes in a folder are of, as they were before: in the same splits and order.
 
-    Args:
-        folder: of the codes.
-        shape: that the images must have.
+    A ValueError if they are not there, have changed, or have another shape.
     """
     about = summary_of(folder)
-    try:
+    with explained(f"the images of {folder} cannot be read", ValueError, KeyError):
         source, bits = about["source"], about["unigram_bits"]
         data = load(source)
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"the images of {folder} cannot be read: {error}") from error
     found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
     if found != shape:
         raise ValueError(f"{source} must hold images of shape {shape}, like those of {folder}, got {found}")
@@ -180,10 +158,8 @@ def images_of(folder: Path, shape: list[int]) -> DataSet:
 def summary_of(folder: Path) -> dict[str, Any]:
     """What `tokenizer.json` says."""
     file = folder / SUMMARY
-    try:
+    with explained(f"{file} cannot be read", OSError, ValueError):
         about = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {found}")
@@ -191,20 +167,10 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> Rows:
-    tokens = _array(folder / f"{part}.npy", (count, codec.num_positions))
-    labels = _array(folder / f"{part}_labels.npy", (count,)) if labelled else None
-    try:
+    def array(name: str, *shape: int) -> np.ndarray:
+        return mapped(folder / name, "unsigned integers", np.unsignedinteger, shape)
+
+    tokens = array(f"{part}.npy", count, codec.num_positions)
+    labels = array(f"{part}_labels.npy", count) if labelled else None
+    with explained(f"{folder / f'{part}.npy'}", ValueError):
         return Rows(tokens, codec.codes, labels=labels)
-    except ValueError as error:
-        raise ValueError(f"{folder / f'{part}.npy'}: {error}") from error
-
-
-def _array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header can be broken in any way
-        raise ValueError(f"{path} cannot be read as an array: {reason(error)}") from error
-    if values.dtype.kind != "u" or values.shape != shape:
-        wanted = f"unsigned integers of shape {list(shape)}"
-        raise ValueError(f"{path} must hold {wanted}, got {values.dtype} {list(values.shape)}")
-    return values

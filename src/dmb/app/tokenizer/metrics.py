@@ -26,9 +26,7 @@ def psnr(a: UInt8[Tensor, "b h w c"], b: UInt8[Tensor, "b h w c"]) -> float:
 def perplexity(tokens: Int[Tensor, "*s"], codes: int) -> float:
     """The number of codes in use, `exp(-Σ_k p_k log p_k)` with `p_k` the share of code k among all tokens.
 
-    Args:
-        tokens: of any shape.
-        codes: size of the codebook; the perplexity lies in [1, codes].
+    It lies in [1, codes], where `codes` is the size of the codebook.
 
     >>> round(perplexity(torch.tensor([[0, 0], [3, 3]]), codes=512), 6)
     2.0

@@ -35,12 +35,6 @@ class Quantizer(nn.Module):
     Of several processes, each with an equal share of the batch, all have the codes that one would have, if they draw
     from generators of one seed. Whatever training goes by is a buffer: a state restored by `load_state_dict` goes on to
     the same codes.
-
-    Args:
-        codes: how many.
-        code_width: their dimension.
-        decay: of the averages, per call.
-        revive: a code is dead when its count falls below this share of the mean.
     """
 
     codebook: Float[Tensor, "n e"]

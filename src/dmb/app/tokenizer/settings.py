@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dmb.app.tokenizer.autoencoder import VQVAE
+from dmb.app.tokenizer.autoencoder import VQVAE, Architecture
 from dmb.data import DataSet, Picture
 from dmb.networks.base import MOST_BLOCKS
 from dmb.seeding import seed_of
@@ -13,23 +13,8 @@ from dmb.training.settings import MOST_RATE, MOST_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSettings:
+class TokenizerSettings(Architecture):
     """The sizes of a VQ-VAE, and how to train it."""
-
-    grid: int = 8
-    """Height and width of the grid of codes that an image becomes."""
-    codes: int = 512
-    """Number of codes in the codebook."""
-    width: int = 64
-    """Channels of the convolutions at the grid."""
-    blocks: int = 2
-    """Residual blocks in the encoder, and in the decoder."""
-    code_width: int = 16
-    """Dimension of a code's vector."""
-    decay: float = 0.9
-    """Decay per step of the moving averages that codes follow."""
-    revive: float = 0.1
-    """A code used less often than this share of the mean is moved to where images are."""
 
     steps: int = 8000
     """Number of training steps."""
@@ -75,17 +60,8 @@ class TokenizerSettings:
 
     @property
     def total_steps(self) -> int:
-        """The number of steps, under the name that the training loop uses.
-
-        >>> TokenizerSettings(steps=500).total_steps
-        500
-        """
+        """The number of steps, under the name that the training loop uses."""
         return self.steps
-
-    def sizes(self) -> dict[str, int | float]:
-        """The settings that define the VQ-VAE, and cannot change during training."""
-        names = ("grid", "codes", "width", "blocks", "code_width", "decay", "revive")
-        return {name: getattr(self, name) for name in names}
 
     def build(self, data: DataSet) -> VQVAE:
         """A VQ-VAE for the images of `data`, with initial weights drawn from the seed."""
@@ -94,7 +70,7 @@ class TokenizerSettings:
             raise ValueError(f"images must be square for a VQ-VAE, got {height} × {width}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.seed, "init"))
-            return VQVAE(size=height, channels=channels, **self.sizes())  # type: ignore[arg-type]
+            return VQVAE(size=height, channels=channels, **self.sizes())
 
 
 def picture_of(data: DataSet) -> Picture:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +19,14 @@ from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
 from dmb.data import DataSet
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
-from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
+from dmb.training.engine import Engine, averaged, engine, gathered, skips_bad_steps
 from dmb.training.learner import cause_of, optimiser_tensors, restore_optimiser
 from dmb.training.loop import Evaluation, Loop, Progress, Step
 from dmb.training.reporting import Fact, Report
 from dmb.typed import typed
 
-_PARTS = 4  # of `Losses`: the total and what it is made of
+_PARTS = ("loss", "reconstruction", "detail", "commitment")
+"""What reports call the first of `Losses`: the total and what it is made of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +73,7 @@ def train_tokenizer(
     PSNR; training itself works on a copy. Batches are functions of the seed and the step, and so is what the quantiser
     draws; a run that is interrupted and resumed ends, on a CPU, in the same bits.
 
-    Args:
-        vqvae: what to train.
-        data: images, a token for every value (`Picture`).
-        settings: how to.
-        fabric: the engine, launched. Default: one device of the best kind there is.
-        folder: where to keep checkpoints and the best model. Default: nowhere.
-        resume: continue from the newest checkpoint in `folder`, if there is one.
-        stop: asked after every step; when it says True a checkpoint is saved and training ends.
+    The data are images with a token for every value (`Picture`); the other arguments are those of `dmb.train`.
     """
     settings, fabric = settings or TokenizerSettings(), fabric or engine()
     _refuse_unfit(vqvae, data, settings, fabric)
@@ -102,7 +97,7 @@ def _refuse_unfit(vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabr
 
 @dataclass
 class _Progress(Progress):
-    seen: list[float] = field(default_factory=lambda: [0.0] * _PARTS)
+    seen: list[float] = field(default_factory=lambda: [0.0] * len(_PARTS))
     """Sums of the loss and its parts over the steps since the last report."""
     seen_steps: int = 0
 
@@ -110,11 +105,7 @@ class _Progress(Progress):
 class VQLearner:
     """A VQ-VAE in training, as a learner for the training loop: a copy that is trained, and an optimiser.
 
-    Args:
-        vqvae: where to start; it stays as it is until `keep`.
-        data: images.
-        settings: how to train.
-        fabric: the engine that places, wraps and synchronises the copy.
+    The VQ-VAE that is given stays as it is until `keep`.
     """
 
     def __init__(self, vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabric: Engine):
@@ -136,13 +127,10 @@ class VQLearner:
             batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
             images = self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank])
             gradient_norm = self.step(torch.from_numpy(images))
-            report = None
-            if progress.step % settings.log_every == 0:
-                report = self._report(gradient_norm, *since)
-                since = (progress.step, time.perf_counter())
+            log = progress.step % settings.log_every == 0
             evaluate = progress.step % settings.evaluate_every == 0 or progress.step == settings.steps
-            yield Step(report, evaluate)
-            if evaluate:
+            yield Step(self._report(gradient_norm, *since) if log else None, evaluate)
+            if log or evaluate:
                 since = (progress.step, time.perf_counter())
 
     def step(self, images: UInt8[Tensor, "b h w c"]) -> float:
@@ -153,7 +141,7 @@ class VQLearner:
             group["lr"] = rate * math.cos(math.pi / 2 * progress.schedule(settings.steps))
         generator = seeded(settings.seed, "codes", progress.step)
         losses = self.wrapped(images, detail=settings.detail, commitment=settings.commitment, generator=generator)
-        parts = averaged(fabric, torch.stack([part.detach() for part in losses[:_PARTS]])).tolist()
+        parts = averaged(fabric, torch.stack([part.detach() for part in losses[: len(_PARTS)]])).tolist()
         if not all(map(math.isfinite, parts)):
             raise self._not_finite("loss")
         fabric.backward(losses.total)
@@ -175,13 +163,13 @@ class VQLearner:
         rows = rows[: len(rows) // fabric.world_size * fabric.world_size]
         images = torch.from_numpy(np.concatenate([*self.codec.shown(self.data.validation, rows)]))
         tokens = model.encode(images.chunk(fabric.world_size)[fabric.global_rank])
-        ratio = psnr(images, self._gathered(model.decode(tokens)))
+        ratio = psnr(images, gathered(fabric, model.decode(tokens)).cpu())
         report = TokenizerReport(
             phase="validation",
             images=self.progress.step * self.settings.batch_size,
             reconstruction=16 * 10 ** (-ratio / 10),  # see `dmb.app.tokenizer.losses.reconstruction`
             psnr=ratio,
-            perplexity=perplexity(self._gathered(tokens), model.codes),
+            perplexity=perplexity(gathered(fabric, tokens).cpu(), model.codes),
         )
         return Evaluation(-ratio, report)
 
@@ -209,25 +197,16 @@ class VQLearner:
     def _report(self, gradient_norm: float, step: int, then: float) -> TokenizerReport:
         """What was seen since that step, at that time."""
         progress, batch_size = self.progress, self.settings.batch_size
-        loss, reconstruction, detail, commitment = (total / progress.seen_steps for total in progress.seen)
-        progress.seen, progress.seen_steps = [0.0] * _PARTS, 0
+        means: Any = dict(zip(_PARTS, (total / progress.seen_steps for total in progress.seen), strict=True))
+        progress.seen, progress.seen_steps = [0.0] * len(_PARTS), 0
         return TokenizerReport(
             phase="train",
             images=progress.step * batch_size,
-            loss=loss,
-            reconstruction=reconstruction,
-            detail=detail,
-            commitment=commitment,
+            **means,
             images_per_second=(progress.step - step) * batch_size / (time.perf_counter() - then),
             gradient_norm=gradient_norm,
             learning_rate=self._optimiser.param_groups[0]["lr"],
         )
-
-    def _gathered(self, values: Tensor) -> Tensor:
-        """The values of all processes, one after the other; as many on each."""
-        every = self.fabric.all_gather(values) if self.fabric.world_size > 1 else values[None]
-        assert isinstance(every, Tensor)
-        return every.flatten(0, 1).cpu()
 
     def _not_finite(self, what: str) -> FloatingPointError:
         cause = cause_of(self.model.named_parameters())

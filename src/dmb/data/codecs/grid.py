@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dmb.data.codecs.base import FOLDER, Codec, filled
 from dmb.data.codecs.views import Images, View
-from dmb.data.home import reason
+from dmb.data.home import explained
 from dmb.files import write_array, written_whole
 
 SHADES = np.array(list(" ░▒▓█"))
@@ -105,10 +105,8 @@ class Grid(Codec):
         return self.legal(tokens).reshape(len(tokens), *self.shape)
 
     def _load(self, path: Path) -> np.ndarray:
-        try:
+        with explained(f"the template {path} cannot be read"):
             values = np.load(path, allow_pickle=False)
-        except Exception as error:  # a header can be broken in any way
-            raise ValueError(f"the template {path} cannot be read: {reason(error)}") from error
         if values.dtype.kind not in "iu":
             raise ValueError(f"the template {path} must hold integers, got {values.dtype}")
         if values.ndim != 1 and values.shape not in (tuple(self.shape), (1, *self.shape)):

@@ -12,9 +12,9 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled
-from dmb.data.codecs.grid import SHADES, Grid, pillow, sheet, write_pictures
+from dmb.data.codecs.grid import Grid, pillow, sheet, write_pictures
 from dmb.data.codecs.views import Images, View
-from dmb.data.home import reason
+from dmb.data.home import explained
 from dmb.data.splits import Split
 from dmb.files import write_array
 
@@ -28,13 +28,8 @@ _GAP, _BETWEEN = 2, 128  # of images on a sheet: pixels, and a grey that black a
 class ImageCodec(Codec):
     """A codec of images of `shape` = height, width and channels (1: grey, 3: colour).
 
-    A subclass owes `images`, `pixels` and `template`, besides `config`.
-
-    Args:
-        shape: of an image.
-        num_states: of a token.
-        num_positions: tokens of an image.
-        across: how many of them lie side by side.
+    An image has `num_positions` tokens of `num_states` states, and `across` of them lie side by side. A subclass owes
+    `images` and `template`, besides `config`.
     """
 
     extension = ".png"
@@ -71,13 +66,10 @@ class ImageCodec(Codec):
         """Blocks of shades, two characters a pixel so that they come out square; large images are made smaller."""
         height, width, _ = self.shape
         scale = min(1.0, _IN_TERMINAL / max(height, width))
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        decoded = []
-        for image in _drawable(self.images(tokens)):
-            small = np.asarray(pillow().fromarray(image).convert("L").resize(size, pillow().Resampling.BOX))
-            shades = SHADES[small.astype(int) * len(SHADES) // 256].repeat(2, axis=1)
-            decoded.append("\n".join("".join(row) for row in shades))
-        return decoded
+        size = across, down = max(1, round(width * scale)), max(1, round(height * scale))
+        grey = (pillow().fromarray(image).convert("L") for image in _drawable(self.images(tokens)))
+        small = [np.asarray(image.resize(size, pillow().Resampling.BOX)) for image in grey]
+        return Grid([down, across], 256).decode(torch.tensor(np.array(small)).long().view(-1, down * across))
 
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """One picture of all of them, small ones enlarged; or uint8 `[b, h, w, c]` if `path` ends in `.npy`.
@@ -97,11 +89,8 @@ class ImageCodec(Codec):
     def _drawn(self, path: Path) -> UInt8[np.ndarray, "h w k"]:
         """The image of a template; its last channel says how opaque each pixel is."""
         height, width, channels = self.shape
-        try:
-            with pillow().open(path) as file:
-                drawn = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
-        except Exception as error:  # Pillow raises anything
-            raise ValueError(f"the template {path} cannot be read: {reason(error)}") from error
+        with explained(f"the template {path} cannot be read"), pillow().open(path) as file:
+            drawn = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
         if drawn.shape[:2] != (height, width):
             raise ValueError(
                 f"the template {path} must have {width} × {height} pixels, got {drawn.shape[1]} × {drawn.shape[0]}"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
-from dmb.data.home import existing, reason
+from dmb.data.home import existing, explained
 from dmb.data.partition import Splits, split_rows
 from dmb.data.splits import Rows
 
@@ -46,10 +46,8 @@ def array(
     shapes = {values.shape[1:] for values in arrays.values()}
     if len(shapes) > 1:
         raise ValueError(f"{name}: the splits must agree in shape, got {sorted(map(list, shapes))}")
-    try:
+    with explained(f"{name}", ValueError):
         splits = _splits(arrays, num_states)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
     codec = Grid(list(shapes.pop()), num_states)
     return DataSet(name=name, source=where, codec=codec, **splits._asdict())
 
@@ -61,18 +59,15 @@ def _splits(arrays: dict[str, np.ndarray], num_states: int) -> Splits:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as file:
-            if file.read(2) != b"PK":
-                return {"array": np.load(path, mmap_mode="r", allow_pickle=False)}
-            file.seek(0)
-            archive = np.load(file, allow_pickle=False)
-            keys = list(archive.files)
-            if len(keys) != 1 and sorted(keys) != sorted(PARTS):
-                raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(keys) or 'none'}")
-            return {key: archive[key] for key in keys}
-    except Exception as error:  # a header or an archive can be broken in any way
-        raise ValueError(f"{path} cannot be read as an array: {reason(error)}") from error
+    with explained(f"{path} cannot be read as an array"), path.open("rb") as file:
+        if file.read(2) != b"PK":
+            return {"array": np.load(path, mmap_mode="r", allow_pickle=False)}
+        file.seek(0)
+        archive = np.load(file, allow_pickle=False)
+        keys = list(archive.files)
+        if len(keys) != 1 and sorted(keys) != sorted(PARTS):
+            raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(keys) or 'none'}")
+        return {key: archive[key] for key in keys}
 
 
 def _checked(name: str, values: np.ndarray) -> np.ndarray:

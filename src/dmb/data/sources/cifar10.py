@@ -12,7 +12,7 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, reason
+from dmb.data.home import Progress, data_home, existing, explained, mapped
 from dmb.data.partition import Splits, set_apart
 from dmb.data.pixels import Pixels
 
@@ -34,10 +34,8 @@ def cifar10(levels: int = 256) -> DataSet:
     """50,000 photographs of 32 × 32 pixels to learn from, 10,000 to test, with the class as label.
 
     The test images are the official ones; 5,000 of the others, by a fixed permutation, are to validate. Read from where
-    `dmb prepare cifar10` put them; a copy of the official archive in the data folder is prepared at first use.
-
-    Args:
-        levels: of a channel; see `Picture`.
+    `dmb prepare cifar10` put them; a copy of the official archive in the data folder is prepared at first use. A
+    channel has so many `levels`, see `Picture`.
     """
     codec = Picture(list(SHAPE), levels)
     records = _records()
@@ -107,42 +105,29 @@ def _from_arrays(folder: Path) -> Iterator[Records]:
 
 
 def _array(folder: Path, name: str) -> np.ndarray:
-    path = existing(folder / f"{name}.npy")
-    advice = f"give the folder of all four arrays, or {ARCHIVE}"
-    try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header can be broken in any way
-        raise ValueError(f"{path} cannot be read as an array ({reason(error)}): {advice}") from error
-    if name.startswith("y") and values.shape[1:] == (1,):  # as Keras has them
-        values = values[:, 0]
-    count = (5 if name.endswith("train") else 1) * BATCH
-    wanted = [count, *SHAPE] if name.startswith("x") else [count]
-    right = values.dtype == np.uint8 if name.startswith("x") else values.dtype.kind in "iu"
-    if list(values.shape) != wanted or not right:
-        kind = "uint8" if name.startswith("x") else "integers"
-        raise ValueError(
-            f"{path} must hold {kind} of shape {wanted}, got {values.dtype} {list(values.shape)}: {advice}"
-        )
-    if name.startswith("y") and (values.min() < 0 or values.max() >= len(CLASSES)):
-        raise ValueError(f"{path} must hold labels in [0, {len(CLASSES)}), got {values.min()} to {values.max()}")
-    return values
+    path, count = existing(folder / f"{name}.npy"), (5 if name.endswith("train") else 1) * BATCH
+    advice = f": give the folder of all four arrays, or {ARCHIVE}"
+    if name.startswith("x"):
+        return mapped(path, "uint8", np.uint8, (count, *SHAPE), advice=advice)
+    labels = mapped(path, "integers", np.integer, (count,), (count, 1), advice=advice)  # Keras has two axes
+    if labels.min() < 0 or labels.max() >= len(CLASSES):
+        raise ValueError(f"{path} must hold labels in [0, {len(CLASSES)}), got {labels.min()} to {labels.max()}")
+    return labels.reshape(count)
 
 
 def _unpacked(file: BinaryIO, name: str) -> Iterator[Records]:
     file.seek(0)
     batches: dict[str, Records] = {}
-    try:
-        with tarfile.open(fileobj=file, mode="r|gz") as archive:
-            for member in archive:
-                batch = Path(member.name).name.removesuffix(".bin")
-                content = archive.extractfile(member) if batch in _BATCHES else None
-                if content is not None:
-                    batches[batch] = _channels_last(content.read())
-    except Exception as error:  # an archive can be broken in any way
-        raise ValueError(f"{name} is damaged ({reason(error)}): download it again") from error
+    again = ": download it again"
+    with explained(f"{name} is damaged", advice=again), tarfile.open(fileobj=file, mode="r|gz") as archive:
+        for member in archive:
+            batch = Path(member.name).name.removesuffix(".bin")
+            content = archive.extractfile(member) if batch in _BATCHES else None
+            if content is not None:
+                batches[batch] = _channels_last(content.read())
     missing = [batch for batch in _BATCHES if batch not in batches]
     if missing:
-        raise ValueError(f"{name} must hold {', '.join(_BATCHES)}, got no {missing[0]}: download it again")
+        raise ValueError(f"{name} must hold {', '.join(_BATCHES)}, got no {missing[0]}{again}")
     yield from (batches[batch] for batch in _BATCHES)
 
 

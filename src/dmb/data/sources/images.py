@@ -14,7 +14,7 @@ from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.grid import pillow
 from dmb.data.codecs.picture import states_of_values
-from dmb.data.home import Progress, reason
+from dmb.data.home import Progress, explained, reason, unseen
 from dmb.data.partition import Splits, tenths
 from dmb.data.pixels import Pixels
 
@@ -52,10 +52,8 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
         notes.append(f"{_files(others)} with other extensions than {', '.join(EXTENSIONS)} not read")
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
-    try:
+    with explained(f"{folder}", ValueError):
         splits = Splits(*(Pixels(pixels, levels, labels=labels, rows=part) for part in tenths(len(pixels))))
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from error
     return DataSet(
         name=folder.absolute().name,
         source=str(folder.absolute()),
@@ -106,14 +104,10 @@ def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | N
 
 
 def _pixels(paths: list[Path], colour: bool, progress: Progress | None) -> tuple[np.ndarray, list[str]]:
-    def step(index: int) -> None:
-        if progress is not None:
-            progress(index + 1, len(paths))
-
-    digests = []
-    for index, path in enumerate(paths):
+    digests, progress = list[str](), progress or unseen
+    for done, path in enumerate(paths, 1):
         digests.append(_digest(path))
-        step(index)
+        progress(done, len(paths))
     headers = cached("headers", [FORMAT, digests], lambda: (_header(path) for path in paths))
     sizes, grey, transparent = headers[:, :2], headers[:, 2] > 0, headers[:, 3] > 0
     others = (sizes != sizes[0]).any(1)
@@ -127,9 +121,9 @@ def _pixels(paths: list[Path], colour: bool, progress: Progress | None) -> tuple
     mode = "L" if grey.all() and not colour else "RGB"
 
     def decoded() -> Iterator[np.ndarray]:
-        for index, path in enumerate(paths):
+        for done, path in enumerate(paths, 1):
             yield _decoded(path, mode).reshape(1, *sizes[0, ::-1], len(mode))
-            step(index)
+            progress(done, len(paths))
 
     notes = []
     if mode == "RGB" and grey.any():

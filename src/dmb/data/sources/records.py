@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
 from dmb.data.codecs.base import shortened
-from dmb.data.home import Progress, existing
+from dmb.data.home import Progress, existing, explained
 from dmb.data.partition import split_rows
 from dmb.data.unicode import encoding_of, notes_of
 
@@ -52,7 +52,7 @@ def records(
     path = existing(Path(path))
     if longest is not None and longest < 1:
         raise ValueError(f"length must be at least 1, got {longest}")
-    try:
+    with explained(f"{path}", ValueError):
         found = _READERS.get(path.suffix.lower(), _read_lines)(path, progress)
         if not found.texts:
             raise ValueError("at least 3 records are needed, got none")
@@ -68,8 +68,6 @@ def records(
             alphabet = "".join(sorted(set().union(*kept)))
             codec = found.kind(alphabet, max(map(len, kept)), **found.options)
         splits = split_rows(codec.encode(kept), codec.num_states)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     return DataSet(
         name=path.name,
         source=str(path.absolute()),

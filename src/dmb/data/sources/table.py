@@ -17,7 +17,7 @@ from dmb.data.codecs.base import shortened
 from dmb.data.codecs.columns import import_pyarrow
 from dmb.data.columns import Column, Value, column_of
 from dmb.data.delimited import layout_of
-from dmb.data.home import Progress, existing, reason
+from dmb.data.home import Progress, existing, explained
 from dmb.data.partition import Splits, tenths
 from dmb.data.splits import Rows
 
@@ -63,11 +63,9 @@ def table(
         progress: called with the bytes read so far and in all.
     """
     path = existing(Path(path))
-    try:
+    with explained(f"{path}", ValueError):
         content = read_table(path, [] if codec is None else codec.names, progress)
         return as_data_set(content, path.name, str(path.absolute()), codec, kinds, bins)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def as_data_set(
@@ -157,12 +155,10 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
 
 def _read_parquet(path: Path) -> Table:
     pyarrow, parquet = import_pyarrow()
-    try:
+    with explained("cannot be read as Parquet"):
         content = parquet.read_table(path, memory_map=True)
         content.validate(full=True)
         names = list(content.column_names)
-    except Exception as error:  # a file can be broken in any way
-        raise ValueError(f"cannot be read as Parquet: {reason(error)}") from error
     check_names(names)
     codes, distinct = np.empty((content.num_rows, len(names)), dtype=np.uint32), []
     kinds = pyarrow.types

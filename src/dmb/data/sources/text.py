@@ -9,7 +9,7 @@ from dmb.data.cache import cached, digest_of
 from dmb.data.codecs import Bytes, Characters, Codec, Text, Tokenizer
 from dmb.data.codecs.text import alphabet_of
 from dmb.data.delimited import looks_delimited
-from dmb.data.home import Progress, existing
+from dmb.data.home import Progress, existing, explained
 from dmb.data.partition import split_stream
 from dmb.data.unicode import encoding_of, notes_of
 
@@ -38,7 +38,7 @@ def text(
         progress: called with the bytes read so far and in all, unless the tokens are cached.
     """
     path = existing(Path(path))
-    try:
+    with explained(f"{path}", ValueError):
         codec = _codec(path, encoding) if codec is None else codec
         if not isinstance(codec, Text):
             raise ValueError(f"codec must be a text codec, got {type(codec).__name__}")
@@ -47,8 +47,6 @@ def text(
         notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))
         if looks_delimited(path):
             notes += ("read as text, though all lines have the same number of values; to read a table, name it .csv",)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     return DataSet(
         name=path.name,
         source=str(path.absolute()),

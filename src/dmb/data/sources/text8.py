@@ -14,7 +14,7 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached
 from dmb.data.codecs import Characters
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, reason
+from dmb.data.home import Progress, data_home, existing, explained
 from dmb.data.partition import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
@@ -81,14 +81,11 @@ def _found() -> Path | None:
 
 def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
     digest, size = hashlib.sha256(), 0
-    try:
-        with _opened(file) as raw:
-            while size <= SIZE and (chunk := raw.read(_CHUNK)):  # a file that is too long is not read to its end
-                digest.update(chunk)
-                size += len(chunk)
-                yield np.frombuffer(chunk.translate(_TO_TOKENS), dtype=np.uint8)
-    except Exception as error:  # an archive can be broken in any way
-        raise ValueError(f"{name} is damaged or not Text8: {reason(error)}") from error
+    with explained(f"{name} is damaged or not Text8"), _opened(file) as raw:
+        while size <= SIZE and (chunk := raw.read(_CHUNK)):  # a file that is too long is not read to its end
+            digest.update(chunk)
+            size += len(chunk)
+            yield np.frombuffer(chunk.translate(_TO_TOKENS), dtype=np.uint8)
     if digest.hexdigest() != RAW_SHA256:
         raise ValueError(
             f"{name} is not Text8: it must have {SIZE:,} bytes with SHA-256 {RAW_SHA256[:12]}…, "
