@@ -32,7 +32,7 @@ _APART = 16.0  # neighbours in an order change places in one row of e^16, nine m
 
 
 class LogProb(NamedTuple):
-    """Lower bounds on the log-probability of rows, in nats, and their standard errors."""
+    """Log-probabilities of rows in nats, or lower bounds on them, and their standard errors."""
 
     value: np.ndarray
     stderr: np.ndarray
@@ -134,7 +134,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=alone
         )
         if alone:
-            follow(process, self._written(codec))
+            _follow(process, self._written(codec))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             if alone:
@@ -277,9 +277,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         return [value for state, value in enumerate(known.means()) if state != known.missing]
 
     def log_prob(self, X: Any, *, draws: int = 4, random_state: int | None = None) -> LogProb:
-        """A lower bound on the log-probability of each row, in nats, with its standard error over `draws` orders.
+        """The log-probability of each row, in nats; for columns of real numbers it is a density.
 
-        For columns of real numbers it is a density.
+        If columns are written in one order, it is exact up to rounding. For a model without an order of its own it is a
+        lower bound, with its standard error over `draws` orders.
         """
         if draws < 2:
             raise ValueError(f"draws must be at least 2, got {draws}")
@@ -406,7 +407,7 @@ def _steps(of_a_pass: float, bridge: Bridge) -> int:
 
 
 @torch.no_grad()
-def follow(process: BridgeProcess, order: Sequence[int]) -> None:
+def _follow(process: BridgeProcess, order: Sequence[int]) -> None:
     """Give the positions of a process fixed speeds, so far apart that they are written in this order."""
     weights = process.clocks.speed_weights
     assert weights is not None
