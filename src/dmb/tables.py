@@ -54,8 +54,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         steps: of training, at most; it ends when rows set apart have not become likelier for a while. Default: 20
             passes over the rows, at least 400 and at most 2,000 steps, or 30,000 divided by the number of columns.
         width: of the network of each column; one network for all columns is twice as wide.
-        blocks: of the network of each column.
-        dropout: share of activations that are dropped in training.
+        blocks: of the network of each column; one network for all columns has one more.
+        dropout: share of activations that are dropped in training. Default: none; of one network for all columns, 0.1.
         batch_size: rows of a step.
         learning_rate: the highest one; it falls to 0 at the end.
         bins: maximum number of states of a column of numbers or dates. Default: one for every 50 rows that are learned
@@ -89,7 +89,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         steps: int | None = None,
         width: int = 128,
         blocks: int = 2,
-        dropout: float = 0.0,
+        dropout: float | None = None,
         batch_size: int = 256,
         learning_rate: float = 2e-3,
         bins: int | None = None,
@@ -138,11 +138,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             if alone:
-                own = {"width": self.width, "blocks": self.blocks, "dropout": self.dropout}
+                own = {"width": self.width, "blocks": self.blocks, "dropout": self.dropout or 0.0}
                 return Bridge(process, OrderedMLP.for_process(process, ordered_from=codec.ordered_from, **own))
-            network = MLP.for_process(
-                process, width=2 * self.width, blocks=self.blocks + 1, dropout=max(self.dropout, 0.1)
-            )
+            dropout = 0.1 if self.dropout is None else self.dropout
+            network = MLP.for_process(process, width=2 * self.width, blocks=self.blocks + 1, dropout=dropout)
             network.follow_order(codec.ordered)
         return Bridge(process, network)
 
