@@ -79,6 +79,14 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
         print(f"  imputation, {way:30}  {accuracy}  {error}", flush=True)
 
 
+def with_known_values(model: dmb.TableModel, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose values the model knows; others have no probability."""
+    codec = model.codec_
+    content = dmb.data.frames.read(rows)
+    states = [column.states(content.cells(name)) for name, column in zip(codec.names, codec.columns, strict=True)]
+    return rows[(np.stack(states) >= 0).all(0)]
+
+
 def drawn_by(name: str, training: pd.DataFrame, count: int, seed: int, epochs: int) -> pd.DataFrame:
     """Rows of CTGAN or TVAE (package `ctgan`); a gap of a number is filled with the mean, because they take none."""
     try:
@@ -131,12 +139,14 @@ def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespac
         model = dmb.TableModel(bins=given.bins, random_state=given.seed).fit(training)
         rows = model.sample(len(real))
         tell("TableModel", rows, time.process_time() - start)
-        nats = model.log_prob(real[:2000])
+        known = with_known_values(model, real[:2000])
+        nats = model.log_prob(known)
         error = nats.value.std() / len(nats.value) ** 0.5
         codec = model.codec_
         states = ", ".join(f"{name} {len(column)}" for name, column in zip(codec.names, codec.columns, strict=True))
         print(f"  states: {states}")
-        print(f"  at most {-nats.value.mean() / np.log(2):.2f} ± {error / np.log(2):.2f} bits per row", flush=True)
+        print(f"  at most {-nats.value.mean() / np.log(2):.2f} ± {error / np.log(2):.2f} bits per row", end="")
+        print(f"; {len(real[:2000]) - len(known)} of {len(real[:2000]):,} rows have a value that is new", flush=True)
         if given.imputation:
             imputation(model, training, real, given.seed)
     start = time.process_time()

@@ -73,3 +73,75 @@ def test_a_bridge_without_a_mask_is_refused():
     process = dmb.BridgeProcess.from_marginals(MARGINALS[::2, :2])
     with pytest.raises(ValueError, match="a process with a mask is needed"):
         AllOrders(dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1)), num_values=2)
+
+
+# -- networks that follow orders --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ordered():
+    """A network for each column, with random weights, and speeds of the columns."""
+    counts = torch.tensor([2, 3, 2])
+    process = dmb.BridgeProcess.from_marginals(
+        MARGINALS, mask=True, floor=0.0, init="gather", state_counts=counts, speeds=True
+    )
+    network = dmb.OrderedMLP.for_process(process, width=16, blocks=1)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator))
+    return dmb.Bridge(process, network)
+
+
+def set_speeds(bridge, log_speeds):
+    with torch.no_grad():
+        bridge.process.clocks.speed_weights.copy_(torch.tensor(log_speeds))
+
+
+@pytest.mark.parametrize("calls", [128, 2, 1])
+def test_one_call_gives_what_a_call_for_each_blank_gives(ordered, monkeypatch, calls):
+    """Column 2 is written first, then 0, then 1; with two calls, 2 and 0 at once."""
+    monkeypatch.setattr(all_orders, "_MOST_CALLS", calls)
+    set_speeds(ordered, [0.0, 50.0, -50.0])
+    model = AllOrders(ordered, num_values=3)
+    groups = {128: [[2], [0], [1]], 2: [[2, 0], [1]], 1: [[2, 0, 1]]}[calls]
+    known, expected = torch.full_like(EVERY, -1), torch.zeros(len(EVERY), dtype=torch.float64)
+    for group in groups:
+        log_p = model.log_conditionals(known)
+        for position in group:
+            expected += log_p[range(len(EVERY)), position, EVERY[:, position]]
+        known[:, group] = EVERY[:, group]
+    found = model.log_prob(EVERY, seeded(0, "order"))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert found.exp().sum().item() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("log_speeds", [[0.0, 50.0, -50.0], [0.5, 0.0, -0.5]], ids=["one order", "some orders"])
+def test_rows_are_drawn_in_the_orders_of_the_speeds(ordered, log_speeds):
+    """By chi-square, against the mean of probabilities over orders; another order would show."""
+    set_speeds(ordered, log_speeds)
+    model, draws = AllOrders(ordered, num_values=3), 20_000
+    drawn = model.draw(torch.full((draws, 3), -1), seeded(0, "rows"))
+    counts = np.array([(drawn == row).all(-1).sum().item() for row in EVERY])
+    p = np.array([model.log_prob(row.expand(2000, -1), seeded(1, "orders")).exp().mean().item() for row in EVERY])
+    set_speeds(ordered, [-speed for speed in log_speeds])
+    others = np.array([model.log_prob(row.expand(2000, -1), seeded(1, "orders")).exp().mean().item() for row in EVERY])
+    fit, misfit = (((counts - draws * q) ** 2 / (draws * q)).sum() for q in (p / p.sum(), others / others.sum()))
+    assert fit < 40  # 11 degrees of freedom: one in 30,000
+    assert misfit > 100
+
+
+def test_a_known_token_has_all_its_probability_and_is_seen_by_all_blanks(ordered):
+    model = AllOrders(ordered, num_values=3)
+    one, other = model.log_conditionals(torch.tensor([[-1, 2, -1], [-1, 0, -1]]))
+    assert one[1].exp().tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert (one[[0, 2]] - other[[0, 2]])[:, :2].abs().min() > 1e-3
+
+
+def test_a_network_of_one_order_keeps_it():
+    process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0, tied=True)
+    bridge = dmb.Bridge(process, dmb.CausalTransformer.for_process(process, width=8, heads=2, blocks=1))
+    model = AllOrders(bridge, num_values=3)
+    assert model.draw(torch.full((5, 3), -1), seeded(0, "rows")).shape == (5, 3)
+    found = model.log_prob(EVERY, seeded(0, "order"))
+    torch.testing.assert_close(found, -bridge.bound(EVERY).score, rtol=0, atol=1e-5)

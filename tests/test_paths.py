@@ -314,6 +314,43 @@ def test_drawn_orders_give_the_same_gradient_on_average(orders, singles, given):
     assert error.max() < 0.3 * exact_slope(given).norm()
 
 
+@pytest.mark.parametrize("given", [None, [True, False, False]], ids=["nothing given", "one given"])
+def test_a_share_of_the_turns_is_drawn_evenly_from_all_orders_whatever_the_speeds(given):
+    """Speeds leave one order; a share of the others is uniform, by chi-square."""
+    count = 6000
+    known = None if given is None else torch.tensor(given).expand(count, -1)
+    first = paths.draw_turns(torch.tensor([400.0, 0.0, -400.0]), count, given=known)
+    turn, even = paths.mixed_turns(first, 0.4, given=known, generator=seeded("mixed"))
+    assert abs(even.sum() - 0.4 * count) < 4 * (0.24 * count) ** 0.5
+    assert torch.equal(turn[~even], first[~even])
+    if known is not None:
+        assert (turn[:, 0] == 0).all()
+    orders, counts = turn[even].unique(dim=0, return_counts=True)
+    expected = even.sum() / (6 if given is None else 2)
+    assert len(orders) == (6 if given is None else 2)
+    assert ((counts - expected) ** 2 / expected).sum() < 25  # at most 5 degrees of freedom: one in 7,000
+
+
+@pytest.mark.usefixtures("no_type_checks")
+def test_orders_drawn_evenly_teach_the_speeds_nothing_and_cost_the_mean_over_all_orders():
+    bridge, generator = toys.ordered_bridge(MU, SPEEDS, WRONG), seeded("orders")
+    x_0 = torch.tensor([X]).expand(3000, -1)
+    loss = bridge.loss(x_0, learn_rates=True, orders=2, any_order=1.0, generator=generator)
+    assert (slope_of(bridge, loss.mean()) == 0).all()
+    every = np.mean([cost(X, order, WRONG) for order in ORDERS])
+    assert loss.mean().item() == pytest.approx(every, abs=4 * loss.std().item() / 3000**0.5)
+    bound = bridge.bound(x_0, any_order=1.0, generator=generator)
+    assert bound.nats == pytest.approx(every, abs=4 * bound.score.std().item() / 3000**0.5)
+    slopes = []
+    for _ in range(200):
+        loss = bridge.loss(x_0[:100], learn_rates=True, orders=2, any_order=0.5, generator=generator)
+        slopes.append(slope_of(bridge, loss.mean()))
+    mean, error = torch.stack(slopes).mean(0), torch.stack(slopes).std(0) / 200**0.5
+    assert ((mean - 0.5 * exact_slope(())).abs() <= 4 * error).all()
+    with pytest.raises(ValueError, match=r"any_order must be 0 for a network that does not follow orders, got 0\.5"):
+        dmb.Bridge(bridge.process, dmb.MLP.for_process(bridge.process, width=8)).loss(STATES, any_order=0.5)
+
+
 @pytest.mark.parametrize("orders", [2, 3])
 def test_comparing_orders_takes_noise_out_of_the_gradient(orders, monkeypatch):
     bridge = toys.ordered_bridge(MU, SPEEDS, WRONG)

@@ -1,5 +1,6 @@
 """A data frame in, a data frame out: conditionals by counting, types, gaps, probabilities, files."""
 
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -148,13 +149,45 @@ def test_probabilities_of_all_rows_add_up_to_at_most_one():
     model = dmb.TableModel(**SMALL | {"steps": 250}).fit(frame)
     every = pd.DataFrame([(x, y) for x in "012" for y in "012"], columns=["a", "b"])
     log_p = model.log_prob(every, draws=40)
-    assert np.exp(log_p.value).sum() <= 1 + 1e-9
+    assert np.exp(log_p.value).sum() <= 1 + 1e-6
     assert np.exp(log_p.value).sum() > 0.97
     shares = frame.value_counts(normalize=True).reindex(pd.MultiIndex.from_frame(every)).to_numpy()
     entropy = -(shares * np.log(shares)).sum()
     assert -(shares * log_p.value).sum() > entropy
     assert -(shares * log_p.value).sum() < entropy + 0.05
     assert (log_p.stderr < 0.1).all()
+
+
+def test_a_row_has_one_probability_where_columns_have_one_order(model, frame):
+    log_p = model.log_prob(frame[:30])
+    assert (log_p.stderr < 1e-6).all()
+    np.testing.assert_array_equal(log_p.value, model.log_prob(frame[:30], random_state=5).value)
+    assert model.bridge_.process.log_speeds.argsort().tolist() == list(range(7))
+
+
+def test_the_order_of_columns_can_be_chosen():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.integers(0, 3, 300), "b": rng.integers(0, 2, 300), "name": np.arange(300)})
+    options = SMALL | {"steps": 2, "order": ["b", "name", "a"]}
+    model = dmb.TableModel(**options).fit(frame)
+    assert model.bridge_.process.log_speeds.argsort().tolist() == [1, 0]  # "name" numbers the rows
+    with pytest.raises(ValueError, match=r"order must name all columns once, a, b, got b, b"):
+        dmb.TableModel(**options | {"order": ["b", "b"]}).fit(frame)
+
+
+def test_many_columns_share_a_network_and_have_no_order(tmp_path):
+    """As all tables did before: models saved then are read, and are what they were."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({f"c{k}": rng.integers(0, 3, 200).astype(str) for k in range(33)})
+    model = dmb.TableModel(**SMALL | {"steps": 5}).fit(frame)
+    assert isinstance(model.bridge_.network, dmb.MLP)
+    assert (model.log_prob(frame[:5], draws=3).stderr > 0).all()
+    model.save(tmp_path / "model")
+    about = json.loads((tmp_path / "model" / "table.json").read_text())
+    del about["settings"]["order"]  # unknown to earlier versions
+    (tmp_path / "model" / "table.json").write_text(json.dumps(about))
+    again = dmb.TableModel.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.sample(5, given={"c3": "1"}), model.sample(5, given={"c3": "1"}))
 
 
 @pytest.mark.long

@@ -50,8 +50,7 @@ print(f"growers of {len(held_out)} wines that were held out: {np.mean(guess == h
 # %%
 # ## Judge rows
 #
-# `log_prob` is a lower bound on the log-density of a row, with its standard error. A row with its grower exchanged is
-# less likely than the row itself.
+# `log_prob` is the log-density of a row. A row with its grower exchanged is less likely than the row itself.
 
 swapped = held_out.assign(grower=held_out["grower"].map({"A": "C", "B": "A", "C": "B"}))
 for name, table in [("held-out rows", held_out), ("with another grower", swapped)]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dmb.networks import MLP as MLP
     from dmb.networks import CausalTransformer as CausalTransformer
     from dmb.networks import Network as Network
+    from dmb.networks import OrderedMLP as OrderedMLP
     from dmb.networks import OrderedNetwork as OrderedNetwork
     from dmb.networks import OrderedTransformer as OrderedTransformer
     from dmb.networks import Tabular as Tabular
@@ -73,6 +74,7 @@ _NAMES = {
         "MLP",
         "CausalTransformer",
         "Network",
+        "OrderedMLP",
         "OrderedNetwork",
         "OrderedTransformer",
         "Tabular",

@@ -149,6 +149,7 @@ class Bridge(Pretrained):
         baseline: CostBaseline | None = None,
         orders: int = 1,
         singles: int = 0,
+        any_order: float = 0.0,
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
@@ -156,7 +157,7 @@ class Bridge(Pretrained):
 
         Its gradient reaches the network and, with `learn_rates`, the rates of the process. To learn rates on the whole
         bound, add the gradient of `prior_loss`. The arguments are explained at `dmb.losses.score_loss`; for whole paths
-        at `dmb.paths.path_loss`, which has `orders` and `singles` instead of `times` and `baseline`.
+        at `dmb.paths.path_loss`, which has `orders`, `singles` and `any_order` instead of `times` and `baseline`.
         """
         x_0 = self.process.data("x_0", x_0).to(self.device)  # checked before the move: a check on a GPU would block
         label = self._label(label, len(x_0))
@@ -167,9 +168,11 @@ class Bridge(Pretrained):
         given = self._given(x_0, given)
         if self.ordered is not None:
             return paths.path_loss(
-                self, x_0, label=label, given=given, orders=orders, singles=singles, learn_rates=learn_rates,
-                rows=rows, generator=generator,
+                self, x_0, label=label, given=given, orders=orders, singles=singles, any_order=any_order,
+                learn_rates=learn_rates, rows=rows, generator=generator,
             )  # fmt: skip
+        if any_order:
+            raise ValueError(f"any_order must be 0 for a network that does not follow orders, got {any_order}")
         if orders != 1:
             raise ValueError(
                 f"orders must be 1 for a network that does not follow orders (an OrderedTransformer does), got {orders}"

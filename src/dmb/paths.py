@@ -65,6 +65,22 @@ def turns_for(
     return draw_turns(log_speeds, count, given=given, generator=generator)
 
 
+def mixed_turns(
+    turn: Int[Tensor, "b d"],
+    any_order: float,
+    *,
+    given: Bool[Tensor, "b d"] | None = None,
+    generator: torch.Generator | None = None,
+) -> tuple[Int[Tensor, "b d"], Bool[Tensor, " b"]]:
+    """Turns of which a share is drawn anew, evenly from all orders, and which those are."""
+    even = torch.zeros(len(turn), dtype=torch.bool, device=turn.device)
+    if any_order:
+        even = torch.rand(len(turn), generator=generator, device=turn.device) < any_order
+        alike = torch.zeros(turn.shape[1], device=turn.device)
+        turn = torch.where(even[:, None], draw_turns(alike, len(turn), given=given, generator=generator), turn)
+    return turn, even
+
+
 def log_choices(
     log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
 ) -> Float[Tensor, "b d"]:
@@ -105,6 +121,7 @@ def path_loss(
     given: Bool[Tensor, "b d"] | None = None,
     orders: int = 1,
     singles: int = 0,
+    any_order: float = 0.0,
     learn_rates: bool = False,
     rows: Int[Tensor, " k"] | None = None,
     generator: torch.Generator | None = None,
@@ -126,6 +143,8 @@ def path_loss(
         given: positions that come first in every order, and cost nothing: training for infilling.
         orders: number of orders per sequence.
         singles: after each sequence with so many orders come this many with one order only.
+        any_order: share of the paths whose order is drawn evenly from all, whatever the speeds, which learn nothing
+            from them: so the network also learns conditionals that are not on the way of the usual orders.
         learn_rates: also compute the gradient in the speeds of positions; needs at least two orders.
         rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how a
             batch is split.
@@ -138,12 +157,14 @@ def path_loss(
     if learn_rates and orders < 2:
         raise ValueError(f"orders must be at least 2 to learn speeds, by comparing orders of a sequence, got {orders}")
     every = None if given is None else given.repeat(orders, 1)
-    turn = turns_for(model, orders * len(x_0), given=every, generator=generator).unflatten(0, (orders, len(x_0)))
+    turn = turns_for(model, orders * len(x_0), given=every, generator=generator)
+    turn, even = mixed_turns(turn, any_order, given=every, generator=generator)
+    turn, even = (each.unflatten(0, (orders, len(x_0))) for each in (turn, even))
     rows = torch.arange(len(x_0), device=x_0.device) if rows is None else rows
     several = rows % (1 + singles) == 0
     compared = rows[several]
     drawn = torch.cat([rows, compared.repeat(orders - 1)])
-    flat = torch.cat([turn[0, rows], turn[1:, compared].flatten(0, 1)])
+    flat, evenly = (torch.cat([each[0, rows], each[1:, compared].flatten(0, 1)]) for each in (turn, even))
     known = None if given is None else given[drawn]
     cost = path_costs(model, x_0[drawn], flat, None if label is None else label[drawn])
     if known is not None:
@@ -161,7 +182,7 @@ def path_loss(
         up_to = (each - others).gather(-1, in_turn).cumsum(-1)
         log_speeds = model.process.log_speeds
         assert log_speeds is not None
-        log_prob = by_order(log_choices(log_speeds, flat, known))
+        log_prob = by_order(torch.where(evenly[:, None], 0.0, log_choices(log_speeds, flat, known)))
         total = total + (1 + singles) * (up_to * (log_prob - log_prob.detach())).sum(-1)
     return once.masked_scatter(several, total.mean(0))
 
@@ -174,6 +195,7 @@ def path_bound(
     label: Int[Tensor, " N"] | None = None,
     given: Bool[Tensor, "N d"] | None = None,
     samples: int = 1,
+    any_order: float = 0.0,
     batch_size: int = 128,
     generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
@@ -186,6 +208,8 @@ def path_bound(
         label: classes, for a network that takes them.
         given: positions that are known; see `dmb.losses.bound`.
         samples: orders per sequence, one network call each. For the mean over many sequences 1 is best.
+        any_order: share of the paths whose order is drawn evenly from all, as for `path_loss`; the bound is then that
+            of rows drawn in such orders.
         batch_size: sequences per network call.
         generator: source of all randomness.
         progress: called after every batch with its number of sequences.
@@ -201,6 +225,7 @@ def path_bound(
         for rows in torch.arange(len(x_0), device=x_0.device).split(batch_size):
             known = None if given is None else given[rows]
             turn = turns_for(model, len(rows), given=known, generator=generator)
+            turn, _ = mixed_turns(turn, any_order, given=known, generator=generator)
             cost = path_costs(model, x_0[rows], turn, None if label is None else label[rows])
             cost = cost if known is None else torch.where(known, 0.0, cost)
             if cost.isnan().any():

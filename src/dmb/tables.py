@@ -16,20 +16,23 @@ from torch import Tensor
 from dmb.all_orders import AllOrders
 from dmb.bridge import Bridge
 from dmb.configurable import Configurable
-from dmb.data import Columns, frames
+from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set, tokens_of
 from dmb.files import write_json
-from dmb.networks import MLP
+from dmb.networks import MLP, OrderedMLP
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
 from dmb.training import TrainingReport, TrainingSettings, train
 
 _TRIES = 100  # times as many rows as asked for, before a rule is given up
+_MOST_ALONE = 32  # columns that have a network each
+_INFILL, _ANY_ORDER = 0.25, 0.5  # shares of training rows: with columns given, and in orders drawn evenly from all
+_APART = 16.0  # neighbours in an order change places in one row of e^16, nine million
 
 
 class LogProb(NamedTuple):
-    """Lower bounds on the log-probability of rows, in nats, and their standard errors."""
+    """Log-probabilities of rows in nats, or lower bounds on them, and their standard errors."""
 
     value: np.ndarray
     stderr: np.ndarray
@@ -38,20 +41,26 @@ class LogProb(NamedTuple):
 class TableModel(BaseEstimator):  # type: ignore[misc]
     r"""A generative model of a data frame: draw rows, fill gaps, predict any column from any others, judge rows.
 
-    Columns are masked one by one in a random order, and a network learns to put back what the others imply. So the
-    model has a conditional distribution `p(x_i | x_S)` for every column `i` and every set of columns `S`; a row is
-    written column by column in a random order `σ`, and `log p(x) ≥ E_σ Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}})`.
+    Columns are masked one by one, and a network learns to put back what the others imply. So the model has a
+    conditional distribution `p(x_i | x_S)` for every column `i` and every set of columns `S`. A row is written column
+    by column: first those that are given, then the others in one order `σ`, that of half of the training rows.
+
+    `log p(x) = Σ_k log p(x_{σ_k} | x_{σ_1}, …, x_{σ_{k-1}}).`
+
+    Tables with more than 32 columns have one network for all columns, and no order of their own: `σ` is drawn evenly
+    from all orders, and the mean over them is a lower bound on `log p(x)`.
 
     Args:
-        steps: of training, at most; it ends when rows set apart have not become likelier for a while. Default: 90
-            passes over the rows, at least 1,000 and at most 4,000 steps.
-        width: of the network.
-        blocks: of the network.
-        dropout: share of activations that are dropped in training.
+        steps: of training, at most; it ends when rows set apart have not become likelier for a while. Default: 20
+            passes over the rows, at least 400 and at most 2,000 steps, or 30,000 divided by the number of columns.
+        width: of the network of each column; one network for all columns is twice as wide.
+        blocks: of the network of each column; one network for all columns has one more.
+        dropout: share of activations that are dropped in training. Default: none; of one network for all columns, 0.1.
         batch_size: rows of a step.
         learning_rate: the highest one; it falls to 0 at the end.
         bins: maximum number of states of a column of numbers or dates. Default: one for every 50 rows that are learned
             from, from 64 to 1,024.
+        order: names of all columns, in the order in which they are written; default: as they stand in the frame.
         kinds: of columns by name, where the rules of `dmb.data.columns.column_of` are wrong.
         patience: evaluations without progress after which training ends; 0: never.
         random_state: seed of all random numbers.
@@ -78,19 +87,21 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         steps: int | None = None,
-        width: int = 256,
-        blocks: int = 3,
-        dropout: float = 0.1,
+        width: int = 128,
+        blocks: int = 2,
+        dropout: float | None = None,
         batch_size: int = 256,
         learning_rate: float = 2e-3,
         bins: int | None = None,
+        order: Sequence[str] | None = None,
         kinds: Mapping[str, str] | None = None,
         patience: int = 4,
         random_state: int = 0,
         report: Callable[[TrainingReport], None] | None = None,
     ):
         self.steps, self.width, self.blocks, self.dropout = steps, width, blocks, dropout
-        self.batch_size, self.learning_rate, self.bins, self.kinds = batch_size, learning_rate, bins, kinds
+        self.batch_size, self.learning_rate, self.bins = batch_size, learning_rate, bins
+        self.order, self.kinds = order, kinds
         self.patience, self.random_state, self.report = patience, random_state, report
 
     def fit(self, X: Any, y: None = None) -> "TableModel":
@@ -99,20 +110,13 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         kinds = dict.fromkeys(frames.coded(X), "category") | dict(self.kinds or {})
         data = as_data_set(content, "frame", kinds=kinds, bins=self.bins, test=False)
         assert isinstance(data.codec, Columns)
-        process = BridgeProcess.from_marginals(
-            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
-        )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.random_state)
-            network = MLP.for_process(process, width=self.width, blocks=self.blocks, dropout=self.dropout)
-            network.follow_order(data.codec.ordered)
-        bridge = Bridge(process, network)
-        passes = 90 * len(data.train) // self.batch_size
-        steps = min(max(passes, 1000), 4000) if self.steps is None else self.steps
+        bridge = self._untrained(data)
+        alone = bridge.ordered is not None
+        steps = _steps(len(data.train) / self.batch_size, bridge) if self.steps is None else self.steps
         settings = TrainingSettings(
             cycles=1, score_steps=steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
             learning_rate=self.learning_rate, evaluate_every=max(50, steps // 20), patience=self.patience,
-            seed=self.random_state,
+            seed=self.random_state, infill=_INFILL if alone else None, any_order=_ANY_ORDER if alone else 0.0,
         )  # fmt: skip
         for progress in train(bridge, data, settings):
             if self.report is not None:
@@ -120,6 +124,33 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
         self._like = nw.from_native(X, eager_only=True).head(0).to_native()
         return self
+
+    def _untrained(self, data: DataSet) -> Bridge:
+        """A network for each column, or one for all if there are many, with random weights."""
+        codec, columns = data.codec, data.num_positions
+        assert isinstance(codec, Columns)
+        alone = columns <= _MOST_ALONE
+        process = BridgeProcess.from_marginals(
+            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=alone
+        )
+        if alone:
+            _follow(process, self._written(codec))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.random_state)
+            if alone:
+                own = {"width": self.width, "blocks": self.blocks, "dropout": self.dropout or 0.0}
+                return Bridge(process, OrderedMLP.for_process(process, ordered_from=codec.ordered_from, **own))
+            dropout = 0.1 if self.dropout is None else self.dropout
+            network = MLP.for_process(process, width=2 * self.width, blocks=self.blocks + 1, dropout=dropout)
+            network.follow_order(codec.ordered)
+        return Bridge(process, network)
+
+    def _written(self, codec: Columns) -> list[int]:
+        """The columns in the order in which they are written."""
+        names = codec.names if self.order is None else [name for name in self.order if name not in codec.left_out]
+        if sorted(names) != sorted(codec.names):
+            raise ValueError(f"order must name all columns once, {', '.join(codec.names)}, got {', '.join(names)}")
+        return [codec.names.index(name) for name in names]
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -245,9 +276,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         return [value for state, value in enumerate(known.means()) if state != known.missing]
 
     def log_prob(self, X: Any, *, draws: int = 4, random_state: int | None = None) -> LogProb:
-        """A lower bound on the log-probability of each row, in nats, with its standard error over `draws` orders.
+        """The log-probability of each row, in nats; for columns of real numbers it is a density.
 
-        For columns of real numbers it is a density.
+        If columns are written in one order, it is exact up to rounding. For a model without an order of its own it is a
+        lower bound, with its standard error over `draws` orders.
         """
         if draws < 2:
             raise ValueError(f"draws must be at least 2, got {draws}")
@@ -364,3 +396,19 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
         """The tokens of a table: -1 where a value is missing."""
         return torch.from_numpy(tokens_of(content, self._codec, gaps=True))
+
+
+def _steps(of_a_pass: float, bridge: Bridge) -> int:
+    """Training steps by default; a row of a network for each column teaches all columns at once, and costs as much."""
+    if bridge.ordered is None:
+        return int(min(max(90 * of_a_pass, 1000), 4000))
+    return int(min(max(20 * of_a_pass, 400), 2000, 30_000 / bridge.num_positions))
+
+
+@torch.no_grad()
+def _follow(process: BridgeProcess, order: Sequence[int]) -> None:
+    """Give the positions of a process fixed speeds, so far apart that they are written in this order."""
+    weights = process.clocks.speed_weights
+    assert weights is not None
+    weights[list(order)] = _APART * (torch.arange(len(order)).to(weights) - (len(order) - 1) / 2)
+    process.requires_grad_(False)

@@ -109,9 +109,9 @@ def test_speeds_that_are_not_learned_stay():
     assert (bridge.process.log_speeds == 0).all()
 
 
-def first_step(accumulate, infill, singles):
+def first_step(accumulate, infill, singles, any_order):
     data = made()
-    own = {"accumulate": accumulate, "infill": infill, "singles": singles, "clip": 0.0}
+    own = {"accumulate": accumulate, "infill": infill, "singles": singles, "any_order": any_order, "clip": 0.0}
     settings = TrainingSettings(**QUICK | own)
     bridge, seen = make(data, dropout=0.0).double(), {}
     generator = seeded("weights")
@@ -132,11 +132,11 @@ def first_step(accumulate, infill, singles):
     return score_step(learner, data.train), seen
 
 
-@pytest.mark.parametrize(("infill", "singles"), [(0.0, 0), (0.5, 0), (0.5, 2)])
+@pytest.mark.parametrize(("infill", "singles", "any_order"), [(0.0, 0, 0.0), (0.5, 0, 0.0), (0.5, 2, 0.5)])
 @pytest.mark.parametrize("parts", [2, 4])
-def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill, singles):
-    whole, gradients = first_step(1, infill, singles)
-    part, others = first_step(parts, infill, singles)
+def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill, singles, any_order):
+    whole, gradients = first_step(1, infill, singles, any_order)
+    part, others = first_step(parts, infill, singles, any_order)
     assert part.loss_bits == pytest.approx(whole.loss_bits, rel=1e-9)
     assert part.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-6)
     assert gradients.keys() == others.keys()
@@ -243,11 +243,13 @@ def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_t
         ("joint", {"kind": dmb.CausalTransformer}, {}, "matrix_objective must be prior for a CausalTransformer"),
         ("prior", {"kind": dmb.CausalTransformer}, {}, "follows one order only: make the process without speeds"),
         ("prior", {"kind": dmb.CausalTransformer, "speeds": False}, {"infill": 0.5}, "infill must be 0 for a Causal"),
+        ("prior", {"kind": dmb.CausalTransformer, "speeds": False}, {"any_order": 0.5}, "any_order must be 0 for a Causal"),
+        ("prior", {"kind": dmb.MLP, "speeds": False}, {"any_order": 0.5, "orders": 1}, "any_order must be 0 for a network that does not"),
         ("joint", {}, {"orders": 1}, "orders must be at least 2 to learn an order, by comparing two .* got 1"),
         ("prior", {}, {}, "J_Q cannot train the speeds of positions"),
         ("prior", {"kind": dmb.MLP, "speeds": False}, {}, "orders must be 1 for a network that does not follow orders, got 2"),
     ],
-    ids=["shared speed", "shared speed on the bound", "causal", "causal with speeds", "causal, infilling", "one order", "prior", "plain network"],
+    ids=["shared speed", "shared speed on the bound", "causal", "causal with speeds", "causal, infilling", "causal in any order", "plain network in any order", "one order", "prior", "plain network"],
 )  # fmt: skip
 def test_what_cannot_be_learned_by_whole_paths_is_refused(objective, options, bridge, message):
     data, kind = made(), options.pop("kind", dmb.OrderedTransformer)
@@ -275,6 +277,8 @@ def test_a_batch_must_be_shared_out_among_orders_and_parts():
     assert TrainingSettings(batch_size=12, orders=3).sequences == 4
     with pytest.raises(ValueError, match="singles must be 0 with one order, got 2"):
         TrainingSettings(singles=2)
+    with pytest.raises(ValueError, match=r"any_order must be in \[0, 1\], got 1.5"):
+        TrainingSettings(any_order=1.5)
 
 
 def test_a_causal_network_is_trained_for_more_than_one_cycle():

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from dmb.networks.base import Conditioning, Network, refuse_many
 from dmb.processes.base import ForwardProcess
 
-_FEWEST_WAVED = 24  # states: the shortest wave has sixteen
+FEWEST_WAVED = 24  # states: the shortest wave has sixteen
 
 
 class MLP(Network):
@@ -95,13 +95,13 @@ class MLP(Network):
         width = self.output.in_features
         for rows, chosen in zip(self.rows, ordered, strict=True):
             own = rows[chosen.nonzero().squeeze(-1)]
-            if len(own) >= _FEWEST_WAVED:
+            if len(own) >= FEWEST_WAVED:
                 place = torch.linspace(0, 1, len(own), device=own.device)[:, None]
-                waves = [_waves(place, len(own), width) for _ in range(2)]
+                drawn = [waves(place, len(own), width) for _ in range(2)]
                 std = self.num_positions**-0.5
                 # some noise, which keeps neighbours apart
-                self.tokens.weight[own] = std * 0.8**0.5 * waves[0] + 0.2**0.5 * self.tokens.weight[own]
-                self.output.weight[own] = 0.5 * width**-0.5 * waves[1]
+                self.tokens.weight[own] = std * 0.8**0.5 * drawn[0] + 0.2**0.5 * self.tokens.weight[own]
+                self.output.weight[own] = 0.5 * width**-0.5 * drawn[1]
 
     @classmethod
     def for_process(cls, process: ForwardProcess, **options: Any) -> "MLP":
@@ -152,7 +152,7 @@ class MLP(Network):
         return torch.cat(parts, dim=-1)
 
 
-def _waves(place: Float[Tensor, "k 1"], count: int, width: int) -> Float[Tensor, "k w"]:
+def waves(place: Float[Tensor, "k 1"], count: int, width: int) -> Float[Tensor, "k w"]:
     """Waves of variance 1, with random frequencies and phases."""
     frequency, phase = torch.rand(2, width).to(place)
     frequency = 0.5 * max(2.0, count / 8) ** frequency

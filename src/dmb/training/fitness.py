@@ -26,6 +26,8 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
     if bridge.ordered is not None:
         _refuse_unfit_paths(bridge, settings)
         return
+    if settings.any_order:
+        raise ValueError(f"any_order must be 0 for a network that does not follow orders, got {settings.any_order}")
     if settings.orders > 1:
         raise ValueError(f"orders must be 1 for a network that does not follow orders, got {settings.orders}")
     if settings.matrix_objective == "prior":
@@ -81,6 +83,10 @@ def _refuse_unfit_paths(bridge: Bridge, settings: TrainingSettings) -> None:
             raise ValueError(f"matrix_objective must be prior for a {kind}, which follows one order only")
         if clocks is not None and clocks.speed_weights is not None:
             raise ValueError(f"a {kind} follows one order only: make the process without speeds")
+        if settings.any_order:
+            raise ValueError(
+                f"any_order must be 0 for a {kind}, which follows one order only, got {settings.any_order}"
+            )
         if settings.infill:
             raise ValueError(f"infill must be 0 for a {kind}, which follows one order only, got {settings.infill}")
         return

@@ -178,11 +178,14 @@ class Algorithm1(Learner):
             raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
         rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
         label = split.labels(rows) if self.bridge.num_classes else None
+        # in the orders of training: the best weights must not be those that know the usual orders only
+        orders = {"any_order": settings.any_order} if settings.any_order else {}
         bound = self.averaged.bound(
             split[rows].to(fabric.device),
             label=None if label is None else label.to(fabric.device),
             batch_size=max(1, settings.batch_size // world // settings.accumulate),
             generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
+            **orders,
         )
         if world > 1:
             score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)

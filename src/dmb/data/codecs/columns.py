@@ -74,6 +74,12 @@ class Columns(Codec):
                 ordered[position, [] if column.missing is None else column.missing] = False
         return ordered
 
+    @property
+    def ordered_from(self) -> list[int]:
+        """The first of the states of each column that lie in an order; their number if none do."""
+        both = zip(self.ordered, self.state_counts, strict=True)
+        return [int(ordered.int().argmax()) if ordered.any() else count for ordered, count in both]
+
     def cells(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
         """The values of each column, one list a column."""
         legal = self._legal(tokens)

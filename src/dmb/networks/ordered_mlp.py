@@ -1,0 +1,182 @@
+"""A small MLP for each position, for short data of fixed length that is written in any order: tables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb.networks.base import refuse_label, refuse_many
+from dmb.networks.mlp import FEWEST_WAVED, waves
+from dmb.networks.ordered import OrderedNetwork
+from dmb.processes.base import ForwardProcess
+
+_SHORTEST = 4  # states of the shortest wave of a feature
+_NOISE = 0.05  # share of the variance of features that keeps neighbouring states apart
+
+
+class OrderedMLP(OrderedNetwork):
+    r"""One residual MLP per position, which reads the features of the tokens of earlier turns, side by side.
+
+    All conditionals `p(x_i | x_j of earlier turns)` of a row come out of one pass, whatever its order, as for an
+    `OrderedTransformer`; nothing is shared between positions except the features of their tokens. Where positions are
+    few and each means something else, as in a table, this learns far faster on a CPU than attention, or than an `MLP`
+    that must answer for all positions at once. Weights grow with the square of the number of positions.
+
+    Where the states of a position lie in an order, their features begin as waves of its place `u \in [0, 1]`, and
+    their logits have a peak besides, whose middle `m`, width `s` and steepness `ν` are outputs of the network:
+
+    `logit_k = w_k · h + b_k - ν log(1 + ((u_k - m) / s)^2).`
+
+    A number that others almost decide is then found without leaving some probability at each of hundreds of states far
+    away. Positions with fewer than 24 such states need none of this.
+
+    Args:
+        num_states: `n`, of the process; the last is the mask.
+        num_positions: `d`.
+        width: size of the hidden vector of each position.
+        blocks: number of residual blocks per position.
+        features: number of features of a token.
+        dropout: on every block's output.
+        state_counts: number of states that the data have at each position; default: all except the mask. `for_process`
+            knows it.
+        ordered_from: at each position, the first of the states that lie in an order, that of their indices; those
+            before it have none, such as a missing value. Default: none have.
+
+    >>> network = OrderedMLP(num_states=4, num_positions=3, width=16)
+    >>> network(torch.tensor([[0, 2, 3]])).shape  # given the first two tokens
+    torch.Size([1, 3, 4])
+    """
+
+    starts: Int[Tensor, " d"]
+    ends: Int[Tensor, " d"]
+
+    def __init__(
+        self,
+        num_states: int,
+        num_positions: int,
+        *,
+        width: int = 128,
+        blocks: int = 2,
+        features: int = 32,
+        dropout: float = 0.0,
+        state_counts: Sequence[int] | None = None,
+        ordered_from: Sequence[int] | None = None,
+    ):
+        super().__init__()
+        self.num_states, self.num_positions = num_states, num_positions
+        self._counts = [num_states - 1] * num_positions if state_counts is None else list(state_counts)
+        if len(self._counts) != num_positions or not 1 <= min(self._counts) <= max(self._counts) < num_states:
+            raise ValueError(f"state_counts must be {num_positions} numbers in [1, {num_states}), got {self._counts}")
+        first = self._counts if ordered_from is None else list(ordered_from)
+        if len(first) != num_positions or min(first) < 0:
+            raise ValueError(f"ordered_from must be {num_positions} numbers of at least 0, got {first}")
+        refuse_many(blocks)
+        self._options: dict[str, Any] = {
+            "width": width, "blocks": blocks, "features": features, "dropout": dropout,
+            "state_counts": self._counts, "ordered_from": first,
+        }  # fmt: skip
+        counted = list(enumerate(zip(first, self._counts, strict=True)))
+        self._peaked = {i: first for i, (first, count) in counted if count - first >= FEWEST_WAVED}
+        total, seen = sum(self._counts), num_positions * features
+        self.tokens = nn.Embedding(total, features)
+        self.first = nn.Parameter(torch.randn(num_positions, seen, width) * seen**-0.5)
+        self.first_bias = nn.Parameter(torch.zeros(num_positions, 1, width))
+        self.blocks = nn.ModuleList([_Block(num_positions, width, dropout) for _ in range(blocks)])
+        self.scale = nn.Parameter(torch.ones(num_positions, 1, width))
+        self.output = nn.Linear(width, total)
+        self.peaks = nn.ModuleDict({str(position): _Peak(width) for position in self._peaked})
+        self.register_buffer("ends", torch.tensor(self._counts).cumsum(0), persistent=False)
+        self.register_buffer("starts", self.ends - torch.tensor(self._counts), persistent=False)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+        self._draw_waves()
+
+    @classmethod
+    def for_process(cls, process: ForwardProcess, **options: Any) -> "OrderedMLP":
+        counts = process.data_states.expand(process.num_positions, -1).sum(-1).tolist()
+        return super().for_process(process, **{"state_counts": counts} | options)
+
+    def config(self) -> dict[str, Any]:
+        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
+
+    def forward(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Float[Tensor, " b"] | None = None,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        refuse_label(label)
+        turn = self.standing_first(x_t) if turn is None else turn
+        row = x_t + self.starts
+        written = row < self.ends
+        vectors = self.tokens(torch.where(written, row, 0))
+        earlier = (turn[:, None, :] < turn[:, :, None]) & written[:, None, :]
+        seen = (earlier.transpose(0, 1)[..., None] * vectors).flatten(2)
+        x = torch.baddbmm(self.first_bias, seen, self.first)
+        for block in self.blocks:
+            x = block(x)
+        return self._logits(F.layer_norm(x, x.shape[-1:]) * self.scale)
+
+    def _logits(self, x: Float[Tensor, "d b w"]) -> Float[Tensor, "b d n"]:
+        parts = []
+        weights, biases = self.output.weight.split(self._counts), self.output.bias.split(self._counts)
+        for position, (own, weight, bias) in enumerate(zip(x, weights, biases, strict=True)):
+            logits = F.linear(own, weight, bias)
+            if position in self._peaked:
+                before = self._peaked[position]
+                logits = logits + F.pad(self.peaks[str(position)](own, len(weight) - before), (before, 0))
+            parts.append(F.pad(logits, (0, self.num_states - len(weight))))
+        return torch.stack(parts, dim=1)
+
+    @torch.no_grad()
+    def _draw_waves(self) -> None:
+        """Features and weights of states that lie in an order change little from one state to the next."""
+        features, width = self.tokens.embedding_dim, self.output.in_features
+        for position, before in self._peaked.items():
+            own = slice(int(self.starts[position]) + before, int(self.ends[position]))
+            count = own.stop - own.start
+            place = torch.linspace(0, 1, count)[:, None]
+            frequency = 0.5 * (2 * count / _SHORTEST) ** torch.linspace(0, 1, -(-features // 2))
+            angle = 2 * torch.pi * frequency * place
+            wave = 2**0.5 * torch.cat([angle.cos(), angle.sin()], dim=-1)[:, :features]
+            self.tokens.weight[own] = (1 - _NOISE) ** 0.5 * wave + _NOISE**0.5 * self.tokens.weight[own]
+            self.output.weight[own] = 0.5 * width**-0.5 * waves(place, count, width)
+
+
+class _Block(nn.Module):
+    """A residual block for each position."""
+
+    def __init__(self, positions: int, width: int, dropout: float):
+        super().__init__()
+        self.up = nn.Parameter(_uniform(positions, width, 2 * width))
+        self.bias = nn.Parameter(torch.zeros(positions, 1, 2 * width))
+        self.down = nn.Parameter(_uniform(positions, 2 * width, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "d b w"]) -> Float[Tensor, "d b w"]:
+        inner = F.silu(torch.baddbmm(self.bias, F.layer_norm(x, x.shape[-1:]), self.up))
+        return x + self.dropout(inner @ self.down)
+
+
+class _Peak(nn.Module):
+    """A bump over states in an order, flat at first; its tails fall slowly, so that a rare value costs little."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.shape = nn.Linear(width, 3)
+        nn.init.zeros_(self.shape.weight)
+        self.shape.bias.data = torch.tensor([0.5, 0.0, 0.5])
+
+    def forward(self, x: Float[Tensor, "b w"], count: int) -> Float[Tensor, "b k"]:
+        middle, log_width, steepness = self.shape(x).unsqueeze(-1).unbind(1)
+        place = torch.linspace(0, 1, count, device=x.device, dtype=x.dtype)
+        return -F.softplus(steepness) * (((place - middle) * (-log_width).exp()) ** 2).log1p()
+
+
+def _uniform(positions: int, inputs: int, outputs: int) -> Float[Tensor, "d i o"]:
+    return inputs**-0.5 * (2 * torch.rand(positions, inputs, outputs) - 1)
