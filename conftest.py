@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import inspect
 import sys
 from collections import Counter
 from functools import partial
@@ -66,6 +67,18 @@ def _compiled(checker, path, *arguments, **options):
 
 _compiled_with_checks = jaxtyping._import_hook._optimized_cache_from_source
 jaxtyping._import_hook._optimized_cache_from_source = _compiled
+
+
+def _signed(name, qualname, module, signature, output):
+    """A function whose call checks the arguments, or the answer: arguments are known to be right by then."""
+    if output:
+        unchecked = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+        signature = signature.replace(parameters=unchecked)
+    return _signed_with_all(name, qualname, module, signature, output)
+
+
+_signed_with_all = jaxtyping._decorator._make_fn_with_signature
+jaxtyping._decorator._make_fn_with_signature = _signed
 
 
 def pytest_configure():
