@@ -1,5 +1,6 @@
 """Settings that all tests share."""
 
+import gc
 import inspect
 from collections import Counter
 from functools import partial, wraps
@@ -99,6 +100,12 @@ def pytest_collection_modifyitems(items):
     """
     first = {item.path for item in items if _is_long(item)}
     items.sort(key=lambda item: item.path in first, reverse=True)
+
+
+def pytest_collection_finish():
+    """What is loaded by now stays: garbage collection need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
