@@ -1,8 +1,9 @@
 """Settings that all tests share."""
 
-import sys
+import gc
+import inspect
 from collections import Counter
-from functools import partial
+from functools import partial, wraps
 from importlib.util import cache_from_source
 from pathlib import Path
 from types import FunctionType
@@ -11,7 +12,6 @@ import hypothesis
 import jaxtyping
 import pytest
 import torch
-from jaxtyping import jaxtyped
 
 torch.set_num_threads(1)
 
@@ -23,38 +23,51 @@ collect_ignore_glob = ["docs/_build/*", "docs/conf.py", "docs/gallery/*", "docs/
 """The site, and what only Sphinx can import or runs when it is imported."""
 
 
-class FirstCalls(type(jaxtyping.config)):
+class FirstCalls:
     """Shapes and types are checked in the first calls that a test makes of each function.
 
     Checks take longer than the calls that they check, and a training makes the same calls over and over.
     """
 
-    at_most, made = 0, None
+    at_most = 0
 
     def begin(self, at_most):
-        self.at_most, self.made, self.defined = at_most, Counter(), Counter()
+        self.at_most, self.made = at_most, Counter()
 
-    def leave_alone(self, function):
-        """Whether this function, made anew in each call of the one around it, has been made often enough."""
-        if self.made is None or not isinstance(function, FunctionType) or "<locals>" not in function.__qualname__:
-            return False
-        self.defined[function.__code__] += 1
-        return self.defined[function.__code__] > self.at_most
-
-    @property
-    def jaxtyping_disable(self):
+    def include(self, function):
+        """Whether this call of a function, which may be made anew in each call of the one around it, is checked."""
         if not self.at_most:
-            return True
-        function = sys._getframe(1).f_locals["fn"].__code__  # of the caller, which asks whether to check it
-        self.made[function] += 1
-        return self.made[function] > self.at_most
+            return False
+        self.made[function.__code__] += 1
+        return self.made[function.__code__] <= self.at_most
+
+
+CHECKS = FirstCalls()
 
 
 def _jaxtyped(function=None, *, typechecker):
-    """Prepare a function for checks, which takes longer than most functions within functions take by themselves."""
+    """Prepare a function for checks when one is due: that takes milliseconds, and most functions are never checked."""
     if function is None:
         return partial(_jaxtyped, typechecker=typechecker)
-    return function if jaxtyping.config.leave_alone(function) else jaxtyped(function, typechecker=typechecker)
+    if not isinstance(function, FunctionType):
+        return _jaxtyped_at_once(function, typechecker=typechecker)
+    checked = None
+
+    @wraps(function)
+    def called(*args, **options):
+        nonlocal checked
+        __tracebackhide__ = True
+        if not CHECKS.include(function):
+            return function(*args, **options)
+        if checked is None:
+            checked = _jaxtyped_at_once(function, typechecker=typechecker)
+        return checked(*args, **options)
+
+    return called
+
+
+_jaxtyped_at_once = jaxtyping.jaxtyped
+jaxtyping.jaxtyped = jaxtyping._decorator.jaxtyped = _jaxtyped  # the latter for properties, and what classes make
 
 
 def _compiled(checker, path, *arguments, **options):
@@ -68,11 +81,16 @@ _compiled_with_checks = jaxtyping._import_hook._optimized_cache_from_source
 jaxtyping._import_hook._optimized_cache_from_source = _compiled
 
 
-def pytest_configure():
-    """Limit the checks: `config` has no other place to ask whether they are on."""
-    del jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.__class__ = FirstCalls
-    jaxtyping.jaxtyped = _jaxtyped
+def _signed(name, qualname, module, signature, output):
+    """A function whose call checks the arguments, or the answer: arguments are known to be right by then."""
+    if output:
+        unchecked = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+        signature = signature.replace(parameters=unchecked)
+    return _signed_with_all(name, qualname, module, signature, output)
+
+
+_signed_with_all = jaxtyping._decorator._make_fn_with_signature
+jaxtyping._decorator._make_fn_with_signature = _signed
 
 
 def pytest_collection_modifyitems(items):
@@ -84,18 +102,24 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path in first, reverse=True)
 
 
+def pytest_collection_finish():
+    """What is loaded by now stays: garbage collection need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _type_checks(request):
     """In the test itself, not in what tests share; and not in long tests, because short ones check the same calls."""
-    jaxtyping.config.begin(0 if _is_long(request.node) else 5)
+    CHECKS.begin(0 if _is_long(request.node) else 5)
     yield
-    jaxtyping.config.begin(0)
+    CHECKS.begin(0)
 
 
 @pytest.fixture
 def no_type_checks(_type_checks):
     """For messages that the shape checks of the test suite, which a user does not have, would forestall."""
-    jaxtyping.config.begin(0)
+    CHECKS.begin(0)
 
 
 def _is_long(item):

@@ -1,7 +1,5 @@
 """What enters is checked once, clock time is solved once, and nothing in a step makes the host wait for a device."""
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -9,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dmb
+import forks
 from dmb import checks, grouping
 from dmb.variance import CostBaseline, TimeDensity
 
@@ -171,11 +170,12 @@ print("one graph each")
 
 
 @pytest.mark.long
-def test_what_follows_the_door_is_one_graph():
+def test_what_follows_the_door_is_one_graph(tmp_path):
     """In a process of its own: the shape checks of the test suite stand between a compiler and the code.
 
     Whether it is one graph does not depend on what is made of the graph: for lines and trees `aot_eager`, which takes
     twice the time, is tested above.
     """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WHOLE], capture_output=True, text=True)
-    assert done.stdout.strip() == "one graph each", done.stderr[-3000:]
+    process = forks.start(forks.script, WHOLE, output=tmp_path / "words")
+    assert forks.codes(process) == [0], (tmp_path / "words").read_text()[-3000:]
+    assert (tmp_path / "words").read_text().splitlines()[-1] == "one graph each"

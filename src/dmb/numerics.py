@@ -77,7 +77,7 @@ def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
     """`values[..., i, index[i, j]]`; the axis of positions may be 1 on either side."""
     if len(index) == 1:
         return values[..., index[0]]
-    shape = torch.broadcast_shapes(values.shape[:-1], index.shape[:-1])
+    shape = (*values.shape[:-2], max(values.shape[-2], len(index)))  # torch.broadcast_shapes takes longer than gather
     return values.expand(*shape, -1).gather(-1, index.expand(*shape, -1))
 
 

@@ -233,11 +233,11 @@ def test_score_learning_leaves_the_rates_alone(data):
 @pytest.mark.usefixtures("no_type_checks")
 def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
     options = {
-        "score_steps": 300,
+        "score_steps": 120,
         "learning_rate": 1e-2,
         "batch_size": 64,
         "chains": 1024,
-        "evaluate_every": 300,
+        "evaluate_every": 120,
         "chain_steps": 24,
     }
     learner = Learner(make(data, dropout=0.0), TrainingSettings(start="random"), engine(accelerator="cpu"))

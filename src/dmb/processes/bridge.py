@@ -132,7 +132,8 @@ class BridgeProcess(ForwardProcess):
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         elapsed = elapsed[:, None]
         (scale, own), (speed, slope) = self.clocks.gained(None, elapsed, torch.float64), self.clocks.slope(elapsed)
-        total, rate = self.hierarchy.spread(own)[1], self.hierarchy.spread(slope)[1]
+        total = self.hierarchy.spread(own)[1]
+        rate = total if isinstance(self.clocks, Steady) else self.hierarchy.spread(slope)[1]
         return Exits(scale[..., None] * total, speed[..., None] * rate)
 
     # -- the contract -------------------------------------------------------------------------------------------------

@@ -143,9 +143,16 @@ def gathered(fabric: Engine, values: Tensor) -> Tensor:
 
 @contextmanager
 def seeded_globally(fabric: Engine, seed: int, *key: int | str) -> Iterator[None]:
-    """Seed torch's global generators, from which dropout and quantisers draw, for a while; then they are as before."""
-    with torch.random.fork_rng(devices=[fabric.device] if fabric.device.type == "cuda" else []):
-        torch.manual_seed(seed_of(seed, *key, fabric.global_rank))
+    """Seed torch's global generators, from which dropout and quantisers draw, for a while; then they are as before.
+
+    Only those of devices in use: for each other kind of device `torch.manual_seed` formats the stack and keeps it for
+    good, which takes milliseconds per step and ever more memory.
+    """
+    number, on_gpu = seed_of(seed, *key, fabric.global_rank), fabric.device.type == "cuda"
+    with torch.random.fork_rng(devices=[fabric.device] if on_gpu else []):
+        torch.default_generator.manual_seed(number)
+        if on_gpu:
+            torch.cuda.manual_seed_all(number)
         yield
 
 

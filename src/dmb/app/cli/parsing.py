@@ -64,10 +64,12 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
         options: as for `tyro.cli`.
     """
     _refuse_unusable(arguments)
+    helping = "--help" in arguments or "-h" in arguments
+    config = _CONFIG if helping else (*_CONFIG, tyro.conf.HelptextFromCommentsOff)  # to look for it takes as long again
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, args=arguments, prog=prog, config=_CONFIG, registry=_REGISTRY, **options)
+            return tyro.cli(kind, args=arguments, prog=prog, config=config, registry=_REGISTRY, **options)
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
