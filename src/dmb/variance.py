@@ -107,6 +107,15 @@ class TimeDensity:
         return torch.where(mass.sum() > 0, mass / mass.sum(), widths)
 
 
+def least_squares(gram: Float[Tensor, "f f"], moment: Float[Tensor, " f"]) -> Float[Tensor, " f"]:
+    """The smallest coefficients that fit best, from sums over rows of products of features, and with the target.
+
+    Features that depend on each other (at a single `t`, all but one of its powers) make `gram` singular up to the
+    rounding of those sums, which grows with their rows: torch's own tolerance of 5 roundings would take it for signal.
+    """
+    return torch.linalg.pinv(gram, rtol=1e-12, hermitian=True) @ moment
+
+
 class MoveControl:
     r"""Control variates: the number of tokens that moved, minus its expectation.
 
@@ -140,7 +149,7 @@ class MoveControl:
 
     def predict(self, features: Float[Tensor, "b f"]) -> Float[Tensor, " b"]:
         """What the features are worth, by the fit so far."""
-        coefficients = torch.linalg.pinv(self._gram, hermitian=True) @ self._moment
+        coefficients = least_squares(self._gram, self._moment)
         return features @ coefficients[: self._FEATURES]
 
     def update(
@@ -186,7 +195,7 @@ class CostBaseline:
         if given is not None:  # given positions cost nothing, and are left out of the fit
             features = torch.where(given[..., None], 0.0, features)
         self.observe(features, t, value)
-        coefficients = torch.linalg.pinv(self.gram, hermitian=True) @ self.moment
+        coefficients = least_squares(self.gram, self.moment)
         return (features @ coefficients / t.double()[:, None]).to(value.dtype)
 
     def features(
