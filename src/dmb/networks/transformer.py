@@ -94,7 +94,7 @@ class Attentive(Network):
         if width % (2 * heads):
             raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
         self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options = {
+        self._options: dict[str, Any] = {
             "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
             "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
         }  # fmt: skip
