@@ -56,6 +56,7 @@ class Guard:
         elif not ROUTES.fullmatch(scope["path"]) or ".." in scope["path"]:
             await _refuse(send, 404, "there is nothing here")
         elif not length.isdigit() or int(length) > LARGEST_BODY:
+            await _read_away(receive)
             await _refuse(send, 413, f"a request must have at most {LARGEST_BODY >> 20} MB")
         else:
             await self.app(scope, _counted(receive), _with_headers(send))
@@ -74,6 +75,18 @@ def _counted(receive: Receive) -> Receive:
     return counted
 
 
+async def _read_away(receive: Receive) -> None:
+    """Read a body that is too large, without keeping it, up to four times what is allowed.
+
+    An answer to somebody who is still sending may be lost: the connection is closed with unread bytes, which resets it.
+    """
+    seen, more = 0, True
+    while more and seen < 4 * LARGEST_BODY:
+        message = await receive()
+        seen += len(message.get("body", b""))
+        more = message.get("more_body", False)
+
+
 def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -85,6 +98,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(send: Send, code: int, why: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": code, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+    body = f"{why}\n".encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": code, "headers": [*headers, (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": body})
