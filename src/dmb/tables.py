@@ -15,20 +15,18 @@ from torch import Tensor
 
 from dmb.all_orders import AllOrders
 from dmb.bridge import Bridge
+from dmb.columnwise import column_network, column_steps, follow, is_narrow
 from dmb.configurable import Configurable
 from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set, tokens_of
 from dmb.files import write_json
-from dmb.networks import MLP, OrderedMLP
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
 from dmb.training import TrainingReport, TrainingSettings, train
 
 _TRIES = 100  # times as many rows as asked for, before a rule is given up
-_MOST_ALONE = 32  # columns that have a network each
 _INFILL, _ANY_ORDER = 0.25, 0.5  # shares of training rows: with columns given, and in orders drawn evenly from all
-_APART = 16.0  # neighbours in an order change places in one row of e^16, nine million
 
 
 class LogProb(NamedTuple):
@@ -112,7 +110,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         assert isinstance(data.codec, Columns)
         bridge = self._untrained(data)
         alone = bridge.ordered is not None
-        steps = _steps(len(data.train) / self.batch_size, bridge) if self.steps is None else self.steps
+        usual = column_steps(len(data.train), data.num_positions, self.batch_size)
+        steps = usual if self.steps is None else self.steps
         settings = TrainingSettings(
             cycles=1, score_steps=steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
             learning_rate=self.learning_rate, evaluate_every=max(50, steps // 20), patience=self.patience,
@@ -127,23 +126,17 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def _untrained(self, data: DataSet) -> Bridge:
         """A network for each column, or one for all if there are many, with random weights."""
-        codec, columns = data.codec, data.num_positions
+        codec, narrow = data.codec, is_narrow(data.num_positions)
         assert isinstance(codec, Columns)
-        alone = columns <= _MOST_ALONE
         process = BridgeProcess.from_marginals(
-            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=alone
+            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=narrow
         )
-        if alone:
-            _follow(process, self._written(codec))
+        if narrow:
+            follow(process, self._written(codec))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            if alone:
-                own = {"width": self.width, "blocks": self.blocks, "dropout": self.dropout or 0.0}
-                return Bridge(process, OrderedMLP.for_process(process, ordered_from=codec.ordered_from, **own))
-            dropout = 0.1 if self.dropout is None else self.dropout
-            network = MLP.for_process(process, width=2 * self.width, blocks=self.blocks + 1, dropout=dropout)
-            network.follow_order(codec.ordered)
-        return Bridge(process, network)
+            own = {"width": self.width, "blocks": self.blocks, "dropout": self.dropout}
+            return Bridge(process, column_network(process, codec, **own))
 
     def _written(self, codec: Columns) -> list[int]:
         """The columns in the order in which they are written."""
@@ -396,19 +389,3 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
         """The tokens of a table: -1 where a value is missing."""
         return torch.from_numpy(tokens_of(content, self._codec, gaps=True))
-
-
-def _steps(of_a_pass: float, bridge: Bridge) -> int:
-    """Training steps by default; a row of a network for each column teaches all columns at once, and costs as much."""
-    if bridge.ordered is None:
-        return int(min(max(90 * of_a_pass, 1000), 4000))
-    return int(min(max(20 * of_a_pass, 400), 2000, 30_000 / bridge.num_positions))
-
-
-@torch.no_grad()
-def _follow(process: BridgeProcess, order: Sequence[int]) -> None:
-    """Give the positions of a process fixed speeds, so far apart that they are written in this order."""
-    weights = process.clocks.speed_weights
-    assert weights is not None
-    weights[list(order)] = _APART * (torch.arange(len(order)).to(weights) - (len(order) - 1) / 2)
-    process.requires_grad_(False)

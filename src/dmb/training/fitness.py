@@ -8,7 +8,7 @@ from dmb.schedules import Canonical
 from dmb.training.engine import Engine, skips_bad_steps
 from dmb.training.settings import TrainingSettings
 
-INFILL = 0.25
+INFILL, ANY_ORDER = 0.25, 0.5
 
 
 def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine) -> None:
@@ -62,6 +62,17 @@ def infill_share(bridge: Bridge, settings: TrainingSettings) -> float:
         return settings.infill
     doubts = marks_of(bridge.network) is not None and bool(bridge.process.doubtful.any())
     return INFILL if doubts or _prefers_an_order(bridge) else 0.0
+
+
+def any_order_share(bridge: Bridge, settings: TrainingSettings) -> float:
+    """The share of training sequences in orders drawn evenly from all, chosen if the settings leave it open.
+
+    Speeds that are fixed may leave one order, of which a network that follows it learns little else.
+    """
+    if settings.any_order is not None:
+        return settings.any_order
+    fixed = not any(parameter.requires_grad for parameter in bridge.process.parameters())
+    return ANY_ORDER if fixed and _prefers_an_order(bridge) else 0.0
 
 
 def _prefers_an_order(bridge: Bridge) -> bool:

@@ -15,7 +15,7 @@ from dmb.networks.base import draw_marks, marks_of
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
-from dmb.training.fitness import infill_share
+from dmb.training.fitness import any_order_share, infill_share
 from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
 from dmb.typed import typed
@@ -53,7 +53,7 @@ class Learner:
         self.settings, self.fabric, self.progress = settings, fabric, TrainingState()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
-        self.infill = infill_share(bridge, settings)
+        self.infill, self.any_order = infill_share(bridge, settings), any_order_share(bridge, settings)
         if (marks := marks_of(self.network)) is not None:
             # marks that no loss reaches would keep several processes waiting for their gradient
             marks.requires_grad_(self.infill > 0 or bridge.lengths is not None)

@@ -151,7 +151,7 @@ def _score_backward(
             baseline=learner.baseline,
             orders=settings.orders,
             singles=settings.fitting_singles,
-            any_order=settings.any_order,
+            any_order=learner.any_order,
             rows=rows,
             generator=generator,
         )

@@ -67,10 +67,10 @@ class TrainingSettings:
     infill: float | None = None
     """Share of the training sequences with some positions given, to prepare for filling in templates;
     default: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
-    any_order: float = 0.0
+    any_order: float | None = None
     """Share of the training sequences that are written in an order drawn evenly from all, whatever the speeds of
     positions, to prepare for any set of given positions, and of the orders of an evaluation; for a network that follows
-    any order."""
+    any order. Default: 0.5 if speeds are fixed, otherwise 0."""
     compile: bool = False
     """Compile the network with torch.compile."""
 
@@ -139,7 +139,7 @@ class TrainingSettings:
             _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
         _require(self.infill is None or 0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)
-        _require(0 <= self.any_order <= 1, "any_order", "in [0, 1]", self.any_order)
+        _require(self.any_order is None or 0 <= self.any_order <= 1, "any_order", "in [0, 1]", self.any_order)
         _require(self.minutes is None or self.minutes > 0, "minutes", "positive", self.minutes)
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal:

@@ -179,7 +179,7 @@ class Algorithm1(Learner):
         rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
         label = split.labels(rows) if self.bridge.num_classes else None
         # in the orders of training: the best weights must not be those that know the usual orders only
-        orders = {"any_order": settings.any_order} if settings.any_order else {}
+        orders = {"any_order": self.any_order} if self.any_order else {}
         bound = self.averaged.bound(
             split[rows].to(fabric.device),
             label=None if label is None else label.to(fabric.device),

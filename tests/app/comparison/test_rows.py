@@ -5,6 +5,7 @@ import pytest
 
 import dmb
 from dmb.app import recipes
+from dmb.app.comparison.plan import _plain
 from dmb.app.comparison.rows import ROWS
 from dmb.training import engine
 
@@ -60,6 +61,11 @@ GOLDEN = {
     "learned-natural": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.order": "natural", "process.floor": 0.0286},
 }  # fmt: skip
 """Every setting that a row has a value of its own for, with 200 steps, on grey levels."""
+OF_COLUMNS = {
+    "columns": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.network": "columns", "process.in_turn": True},
+    "columns-learned": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.network": "columns", "process.speeds": True, "training.matrix_objective": "joint", "training.orders": 2, "training.singles": 6, "training.matrix_learning_rate": 0.1},
+}  # fmt: skip
+"""The same for rows that only tables have."""
 FLOORS = {0.00206: {"text": 0.00619, "columns": 0.00773}, 0.0286: {"text": 0.0857, "columns": 0.107}}
 """The same floors, by the data's number of states."""
 
@@ -94,7 +100,7 @@ def test_a_row_changes_these_settings_and_no_others(base, tmp_path):
 def test_floors_groups_and_places_go_by_the_data(data, tmp_path):
     kind, data = data.__name__, data(tmp_path)
     for name, row in by_name(data).items():
-        wanted = dict(GOLDEN[name])
+        wanted = dict((GOLDEN | OF_COLUMNS)[name])
         if "process.floor" in wanted:
             wanted["process.floor"] = FLOORS.get(wanted["process.floor"], {}).get(kind, 0.0)
         if "process.grouping" in wanted:
@@ -132,13 +138,12 @@ def test_every_row_makes_a_bridge_that_can_be_trained(data, tmp_path):
 
 
 def test_only_rows_that_say_so_mask_whatever_the_recipe(tmp_path):
-    data = columns(tmp_path)
+    data, plain = columns(tmp_path), _plain(recipes.recipe("table"), ())
     masks = {
-        name
-        for name, row in by_name(data).items()
-        if row.apply(recipes.recipe("table"), data, 200).build(data).process.num_states > 6
+        name for name, row in by_name(data).items() if row.apply(plain, data, 200).build(data).process.num_states > 6
     }
-    assert masks == {"sedd-absorb", "mdlm", "tokenwise", "learned-mask", "paths", "paths-learned", "autoregressive"}
+    assert masks == {"sedd-absorb", "mdlm", "tokenwise", "learned-mask", "paths", "paths-learned", "autoregressive",
+                     *OF_COLUMNS}  # fmt: skip
 
 
 def test_trees_say_what_they_go_by(tmp_path):

@@ -7,6 +7,9 @@ import torch
 import dmb
 from dmb.app import recipes
 from dmb.app.recipes import Recipe, as_flags, command_line, recipe_for, register
+from dmb.paths import turns_for
+from dmb.training import engine
+from dmb.training.fitness import any_order_share, infill_share
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
@@ -143,7 +146,8 @@ def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path)
     rng = np.random.default_rng(0)
     file.write_text("\n".join(["colour,size"] + [f"{rng.choice([*'rgb'])},{rng.integers(2)}" for _ in range(60)]))
     data = dmb.data.table(file)
-    bridge = recipes.recipe("table").changed(process="uniform", width=16, blocks=1).build(data)
+    plain = {"process": "uniform", "in_turn": False, "network": "mlp", "width": 16, "blocks": 1}
+    bridge = recipes.recipe("table").changed(**plain).build(data)
     assert bridge.process.legal.sum(-1).tolist() == [3, 2]
     assert bridge.loss(data.train[:4]).isfinite().all()
 
@@ -173,6 +177,69 @@ def test_a_query_starts_from_its_neighbours_along_every_axis_and_columns_have_no
     for data, distances in ((dmb.data.digits(), [1, 8]), (dmb.data.markov(), [1]), (dmb.data.table(file), [])):
         network = recipes.recipe("sequences").changed(**ordered).build(data).network
         assert network.config()["beside"] == distances
+
+
+def written(folder, columns, rows=60):
+    """A table of numbers and categories."""
+    rng = np.random.default_rng(0)
+    frame = {f"c{k}": rng.random(rows).round(4) if k % 3 == 0 else rng.integers(0, 3, rows) for k in range(columns)}
+    lines = [",".join(frame), *(",".join(map(str, row)) for row in zip(*frame.values(), strict=True))]
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+    return folder / "table.csv"
+
+
+@pytest.mark.parametrize("columns", [4, 33])
+def test_a_file_and_a_frame_have_the_same_model_of_a_table(columns, tmp_path):
+    file = written(tmp_path, columns)
+    data, recipe = dmb.data.table(file), recipe_for(str(file))
+    by_file, by_frame = recipe.build(data), dmb.TableModel()._untrained(data)
+    assert by_file.description() == by_frame.description()
+    assert (by_file.ordered is not None) == (columns == 4)
+    speeds = [bridge.process.clocks.log_speeds for bridge in (by_file, by_frame)]
+    assert (speeds[0] is None and speeds[1] is None) or speeds[0].equal(speeds[1])
+    recipe.check(by_file, data, engine(accelerator="cpu"))
+    shares = [share(by_file, recipe.training) for share in (infill_share, any_order_share)]
+    assert shares == ([0.25, 0.5] if columns == 4 else [0.0, 0.0])
+
+
+def test_the_columns_of_a_table_are_written_from_first_to_last(tmp_path):
+    bridge = recipes.recipe("table").changed(width=8, blocks=1).build(dmb.data.table(written(tmp_path, 4)))
+    assert turns_for(bridge, 3).tolist() == [[0, 1, 2, 3]] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "steps"),
+    [(60, 4, 400), (12_800, 4, 800), (200_000, 4, 2000), (200_000, 30, 1000), (60, 33, 1000)],
+)
+def test_a_table_is_trained_for_as_long_as_its_size_needs(rows, columns, steps, tmp_path):
+    (tmp_path / "table.csv").write_text(",".join(f"c{k}" for k in range(columns)) + "\n" * rows)
+    assert recipe_for(str(tmp_path / "table.csv")).training.score_steps == steps
+
+
+def test_a_file_that_is_no_table_is_reported_when_it_is_read(tmp_path):
+    for name, content in {"broken.parquet": b"PAR1", "empty.csv": b""}.items():
+        (tmp_path / name).write_bytes(content)
+        assert recipe_for(str(tmp_path / name)) == recipes.recipe("table")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"network": "mlp"}, "in_turn must be false for network=mlp, which follows no order"),
+        ({"process": "uniform"}, "speeds and in_turn must be false for process=uniform"),
+        ({"mask": False}, "network=columns needs a mask"),
+    ],
+    ids=str,
+)
+def test_what_does_not_follow_an_order_is_refused_one(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        recipes.recipe("table").changed(**settings).build(dmb.data.table(written(tmp_path, 4)))
+
+
+@pytest.mark.parametrize("settings", [{"in_turn": True}, {"network": "columns"}], ids=str)
+def test_columns_are_of_tables(settings):
+    with pytest.raises(ValueError, match="table"):
+        recipes.recipe("digits").changed(**settings).build(dmb.data.digits())
 
 
 def test_conditioning_on_classes_needs_classes():

@@ -174,12 +174,15 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
         if type(section := getattr(recipe, name)) is not kind:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
-    settings: dict[str, Any] = {"infill": recipe.training.infill or 0.0}
+    training = recipe.training
+    settings: dict[str, Any] = {"infill": training.infill or 0.0, "any_order": training.any_order or 0.0}
+    if recipe.network.network == "columns":
+        settings |= {"network": "mlp", "in_turn": False}
     if recipe.network.network in ("ordered", "causal"):
         plain = TrainingSettings()
         names = ("orders", "singles", "matrix_objective", "matrix_learning_rate")
         settings |= {"network": "transformer", "speeds": False} | {name: getattr(plain, name) for name in names}
-    if not recipe.training.matrix_steps:
+    if not training.matrix_steps:
         settings |= {"matrix_steps": 50, "matrix_tolerance": ENOUGH}
     own = {name.rpartition(".")[2] for name in fixed}
     settings = {name: value for name, value in settings.items() if name not in own}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dmb.app.recipes import Recipe
+from dmb.columnwise import is_narrow
 from dmb.data import DataSet
 from dmb.data.codecs import Columns, Grid, Picture, Text
 
@@ -35,6 +36,10 @@ def _states(least: int, codec: Any = object) -> Callable[[DataSet], bool]:
     return lambda data: data.num_states >= least and isinstance(data.codec, codec)
 
 
+def _narrow(data: DataSet) -> bool:
+    return isinstance(data.codec, Columns) and is_narrow(data.num_positions)
+
+
 # fmt: off
 ORDINAL = Grid | Picture
 ONCE = {"cycles": 1, "score_steps": lambda steps, *_: steps, "matrix_steps": 0}
@@ -52,6 +57,7 @@ TREE = ONCE | {"process": "tree"} | CANONICAL | MEAN
 PLACED = {"placed": lambda _, data, recipe:  # windows of text begin anywhere
           recipe.network.placed or not isinstance(data.codec, Text)}
 ORDERED, CAUSAL = (MASK | MEAN | PLACED | {"network": name} for name in ("ordered", "causal"))
+COLUMNS = MASK | MEAN | {"network": "columns"}
 LEARNED = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "speeds": True, "orders": 2, "singles": 6}
 ROWS = (
     Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", ONCE | UNIFORM | SCORE | EVEN),
@@ -78,6 +84,10 @@ ROWS = (
         JOINT | DOWN | {"mask": True} | LITTLE),
     Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
     Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", ORDERED | LEARNED),
+    Row("columns", "mask, whole paths, columns from first to last, a network for each",
+        COLUMNS | {"in_turn": True}, _narrow),
+    Row("columns-learned", "mask, whole paths, order of columns learned on the bound, a network for each",
+        COLUMNS | LEARNED, _narrow),
     Row("autoregressive", "from left to right, causal transformer", CAUSAL),
     Row("mean-tree", "bridge, tree of clusters by value, fixed, mean head", TREE | {"grouping": "value"},
         _states(2, ORDINAL)),

@@ -97,14 +97,14 @@ class RealRows:
 
 
 def table_quality(
-    bridge: Bridge, real: RealRows, *, steps: int = 64, seed: int = 0, progress: Progress | None = None
+    bridge: Bridge, real: RealRows, *, steps: int | None = None, seed: int = 0, progress: Progress | None = None
 ) -> TableQuality:
     """Draw as many rows as there are real ones, and compare.
 
     Args:
         bridge: a model of the table.
         real: what to compare with.
-        steps: network calls per sample.
+        steps: network calls per sample; default: `Bridge.usual_steps`.
         seed: of samples, subsets and folds.
         progress: called with what is about to be done, gives a context, whose value is called with what is done and
             all there is to do.
@@ -112,7 +112,7 @@ def table_quality(
     from dmb.quality import anchors, quality  # scikit-learn, slow to import
 
     progress = progress or (lambda what: nullcontext(lambda done, total: None))
-    codec = real.codec
+    codec, steps = real.codec, bridge.usual_steps if steps is None else steps
     with progress("sampling") as advance:
         tokens = torch.cat(list(draw(bridge, real.rows, seed=seed, advance=advance, steps=steps)))
     drawn = zip(codec.names, codec.columns, codec.cells(tokens), strict=True)

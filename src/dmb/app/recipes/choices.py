@@ -11,6 +11,7 @@ from tyro.conf import Fixed
 from dmb import grouping
 from dmb.app.loading import load
 from dmb.clocks import Steady, Varying
+from dmb.columnwise import column_network, follow, in_turn, is_narrow
 from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
@@ -98,6 +99,9 @@ class ProcessChoice:
     speeds: bool = False
     """Give each position a speed, which decides which positions are destroyed first, and so written last.
     Speeds are smooth along texts and images; every column of a table has its own."""
+    in_turn: bool = False
+    """Write the columns of a table one after the other, from first to last: fixed speeds, far apart. Tables with more
+    than 32 columns are written in any order."""
     tilt: float = 0.003
     """Initial differences between speeds: standard deviation of their random weights."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
@@ -112,9 +116,13 @@ class ProcessChoice:
         schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
         if not 0 <= self.tilt <= MOST_TILT:
             raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
-        if self.speeds and self.process in ("uniform", "tokenwise"):
+        if self.in_turn and not isinstance(data.codec, Columns):
+            raise ValueError(f"in_turn must be false for {data.name}: only the columns of a table are written in turn")
+        one_order = self.in_turn and is_narrow(data.num_positions)
+        speeds = speeds or one_order
+        if speeds and self.process in ("uniform", "tokenwise"):
             raise ValueError(
-                f"speeds must be false for process={self.process}: only the clocks of a bridge have speeds"
+                f"speeds and in_turn must be false for process={self.process}: only the clocks of a bridge have speeds"
             )
         if self.process == "uniform":
             return UniformProcess(
@@ -145,7 +153,9 @@ class ProcessChoice:
                 speeds=speeds,
             )
         weights = process.clocks.speed_weights
-        if weights is not None:
+        if one_order:
+            follow(process, range(data.num_positions))
+        elif weights is not None:
             torch.nn.init.normal_(weights, std=self.tilt, generator=generator)
         return process
 
@@ -183,9 +193,10 @@ def axes_of(data: DataSet) -> tuple[int, ...] | None:
 class NetworkChoice:
     """The network that turns noise into data."""
 
-    network: Literal["mlp", "transformer", "ordered", "causal"] = "transformer"
-    """The kind of network. ordered learns by whole paths, in any order, causal from left to right; both need
-    --process bridge --init gather --mask --floor 0."""
+    network: Literal["mlp", "transformer", "ordered", "causal", "columns"] = "transformer"
+    """The kind of network. ordered learns by whole paths, in any order, causal from left to right; columns is a network
+    for each column of a table, or one for all (an mlp, twice as wide, with one more block) if there are more than 32.
+    These need --process bridge --init gather --mask --floor 0."""
     blocks: int = 4
     """Number of blocks."""
     width: int = 96
@@ -217,10 +228,20 @@ class NetworkChoice:
         """The network for `process`, which destroys `data`."""
         if self.classes and not data.num_classes:
             raise ValueError("classes needs data with class labels, got data without: use --no-classes")
+        if self.network in ("mlp", "transformer") and in_turn(process):
+            raise ValueError(f"in_turn must be false for network={self.network}, which follows no order")
         options: dict[str, Any] = {
             "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
             "num_classes": data.num_classes if self.classes else 0,
         }  # fmt: skip
+        if self.network == "columns":
+            if not isinstance(data.codec, Columns):
+                raise ValueError(f"network=columns is for tables, got {data.name}: choose another")
+            if self.classes:
+                raise ValueError("classes must be false for network=columns, which takes no labels: use --no-classes")
+            if process.num_states == data.num_states:
+                raise ValueError("network=columns needs a mask as the only noise: use --mask --floor 0")
+            return column_network(process, data.codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
         if self.network == "mlp":
             network = MLP.for_process(process, **options)
             if isinstance(data.codec, Columns):

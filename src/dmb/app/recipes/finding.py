@@ -14,12 +14,16 @@ import numpy as np
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe
+from dmb.columnwise import column_steps, is_narrow
+from dmb.data.sources.table import size_of
 
 Maker = Callable[[], Recipe]
 
 RECIPES: dict[str, Maker] = {}
 """All recipes by name."""
 
+TRAINING_SHARE = 0.8
+"""Share of the rows of a table that are trained on."""
 MLP_SIZE = 1 << 15
 """Maximum positions × states for an MLP, whose first and last layers grow with them."""
 
@@ -83,7 +87,8 @@ def recipe_for(source: str) -> Recipe:
     kind = kind_of(source)
     if kind == "array" and _is_large(Path(source)):
         kind = "sequences"
-    return RECIPES[kind]()
+    found = RECIPES[kind]()
+    return _sized(found, Path(source)) if kind == "table" else found
 
 
 def _is_large(path: Path) -> bool:
@@ -95,6 +100,17 @@ def _is_large(path: Path) -> bool:
         return int(values[:1000].max()) * values[0].size > MLP_SIZE
     except Exception:  # a header can be broken in any way
         return False
+
+
+def _sized(found: Recipe, path: Path) -> Recipe:
+    """The recipe of a table with as many steps as its rows need; unreadable files are reported later, by `load`."""
+    try:
+        rows, columns = size_of(path)
+        steps = column_steps(round(TRAINING_SHARE * rows), columns, found.training.batch_size)
+    except Exception:  # a file can be broken in any way
+        return found
+    dropout = {} if is_narrow(columns) else {"dropout": 0.1}
+    return found.changed(score_steps=steps, evaluate_every=max(50, steps // 20), **dropout)
 
 
 def _from_python(which: str) -> Recipe:

@@ -35,15 +35,16 @@ def digits() -> Recipe:
 def table() -> Recipe:
     """A table, one column per position: for `.csv` and `.parquet` files.
 
-    Columns are masked, because a mask is no value: what a template gives is never taken for noise.
+    The model that `dmb.TableModel` has: a network for each column, columns written one after the other. Columns are
+    masked, because a mask is no value: what a template gives is never taken for noise.
     """
     return Recipe(
         name="table",
         data=DataChoice(source="table.csv"),
-        process=ProcessChoice(mask=True, floor=0.0),
-        network=NetworkChoice(network="mlp", width=128, blocks=2, dropout=0.1),
+        process=ProcessChoice(mask=True, floor=0.0, in_turn=True),
+        network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.0),
         training=TrainingSettings(
-            cycles=1, score_steps=2000, matrix_steps=0, learning_rate=2e-3, decay="cosine", patience=4,
+            cycles=1, score_steps=2000, matrix_steps=0, batch_size=256, learning_rate=2e-3, decay="cosine", patience=4,
             evaluate_every=100,
         ),
     )  # fmt: skip
