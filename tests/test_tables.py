@@ -1,7 +1,7 @@
 """A data frame in, a data frame out: conditionals by counting, types, gaps, probabilities, files."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +211,77 @@ def test_polars_frames_give_polars_frames(frame):
     assert isinstance(sample, pl.DataFrame)
     assert sample.schema == polars.schema
     assert sample["age"].to_list() == [30] * 20
+
+
+def columns_of_all_types(library):
+    n, rng = 120, np.random.default_rng(0)
+    days = [date(2024, 1, 1) + timedelta(days=int(k)) for k in rng.integers(0, 9, n)]
+    moments = [datetime(2024, 1, 1) + timedelta(minutes=int(k)) for k in rng.integers(0, 10**6, n)]
+    gaps = [None if k % 7 == 0 else k % 50 for k in range(n)]
+    if library == "polars":
+        zoned = pl.Series(moments).dt.replace_time_zone("UTC").dt.convert_time_zone("Europe/Berlin")
+        return pl.DataFrame(
+            {
+                "small": pl.Series(gaps, dtype=pl.Int8),
+                "enum": pl.Series(["lo", "hi"] * 60, dtype=pl.Enum(["lo", "mid", "hi"])),
+                "category": pl.Series(["lo", "hi"] * 60, dtype=pl.Categorical),
+                "day": days,
+                "moment": pl.Series(moments).cast(pl.Datetime("ms")),
+                "zoned": zoned,
+                "money": pl.Series(rng.integers(0, 500, n)).cast(pl.Decimal(10, 2)),
+                "flag": [True, False, None] * 40,
+            }
+        )
+    return pd.DataFrame(
+        {
+            "small": pd.array(gaps, dtype="Int8"),
+            "grade": pd.Categorical(["lo", "hi"] * 60, ["lo", "mid", "hi"], ordered=True),
+            "code": pd.Categorical([10, 20] * 60),
+            "day": pd.to_datetime(pd.Series(days)),
+            "plain": pd.Series(days, dtype=object),
+            "zoned": pd.to_datetime(pd.Series(moments)).dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin"),
+            "text": pd.array(["x", "y", None] * 40, dtype="string"),
+            "object": pd.Series(["x", "y"] * 60, dtype=object),
+            "flag": pd.array([True, False, None] * 40, dtype="boolean"),
+        }
+    )
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_all_types_come_back_also_from_a_saved_model(library, tmp_path):
+    frame = columns_of_all_types(library)
+    model = dmb.TableModel(**SMALL | {"steps": 2}).fit(frame)
+    assert model.feature_names_in_.tolist() == list(frame.columns)
+    model.save(tmp_path / "model")
+    again = dmb.TableModel.load(tmp_path / "model")
+    sample, other = model.sample(60), again.sample(60)
+    for each in (sample, other, model.impute(frame)):
+        assert dict(zip(each.columns, each.dtypes, strict=True)) == dict(zip(frame.columns, frame.dtypes, strict=True))
+    assert sample.equals(other)
+    if library == "pandas":
+        assert all(type(day) is date for day in sample["plain"])
+    assert np.isfinite(again.log_prob(frame).value).all()
+
+
+def test_a_model_saved_by_an_earlier_version_has_the_types_it_told(tmp_path):
+    frame = columns_of_all_types("pandas")[["day", "object"]]
+    model = dmb.TableModel(**SMALL | {"steps": 2}).fit(frame)
+    model.save(tmp_path / "model")
+    about = json.loads((tmp_path / "model" / "table.json").read_text())
+    about["types"] = {"day": "Datetime(time_unit='us', time_zone=None)", "object": "String"}
+    (tmp_path / "model" / "table.json").write_text(json.dumps(about))
+    sample = dmb.TableModel.load(tmp_path / "model").sample(20)
+    assert sample["day"].tolist() == model.sample(20)["day"].tolist()
+    assert sample["day"].dtype.kind == "M"
+
+
+@pytest.mark.parametrize(
+    "values", [[timedelta(days=1), timedelta(days=2)] * 30, [[1], [2]] * 30, [(1,), (2,)] * 30], ids=str
+)
+def test_what_no_column_can_hold_is_named(values):
+    frame = pd.DataFrame({"x": values, "y": ["a", "b", "c"] * 20})
+    with pytest.raises(ValueError, match="column 'x' must hold numbers, booleans, dates or strings, got "):
+        dmb.TableModel(**SMALL).fit(frame)
 
 
 def test_a_saved_model_is_the_same(model, frame, tmp_path):

@@ -300,13 +300,13 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             "codec": codec.to_config(),
             "notes": self.notes_,
             "library": str(kept.implementation.value),
-            "types": {name: str(dtype) for name, dtype in kept.schema.items()},
+            "types": frames.types(kept.to_native()),
         }
         write_json(Path(folder) / "table.json", about)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TableModel":
-        """The model that `save` wrote; frames have the library and, but for the names of categories, its types."""
+        """The model that `save` wrote; frames have its library and types."""
         about = json.loads((Path(folder) / "table.json").read_text())
         model = cls(**about["settings"])
         model.bridge_ = Bridge.from_pretrained(folder)

@@ -1,6 +1,8 @@
 """Kinds of columns: what is found, what goes there and back, and that densities are densities."""
 
-from datetime import datetime
+import json
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -180,6 +182,76 @@ def test_dates_stay_dates():
     times = [datetime(2024, 1, 1, i % 24, i % 60, i % 60) for i in range(200)]
     typed = Date.of(sorted(set(times)), np.ones(len(set(times))), bins=4)
     assert all(isinstance(moment, datetime) for moment in typed.values(np.arange(4), RNG))
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+EAST = timezone(timedelta(hours=3))
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ([f"2024-01-{1 + i:02} 00:00:00" for i in range(28)], "day"),
+        ([f"2024-01-{1 + i:02}T{i % 24:02}:00:00" for i in range(28)], "hour"),
+        ([f"2024-01-{1 + i:02}T12:{i:02}:00+02:00" for i in range(28)], "minute"),
+        ([f"2024-01-{1 + i:02} 12:{i:02}:{i:02}Z" for i in range(28)], "second"),
+        ([date(2024, 1, 1) + timedelta(days=i) for i in range(9)], "day"),
+        ([datetime(2024, 1, 1) + timedelta(days=i) for i in range(9)], "day"),
+        ([datetime(2024, 1, 1, tzinfo=BERLIN) + timedelta(days=7 * i) for i in range(40)], "day"),
+        ([datetime(2024, 1, 1, 5, tzinfo=EAST) + timedelta(days=i) for i in range(9)], "hour"),
+    ],
+    ids=lambda values: str(values[0]),
+)
+def test_dates_come_back_as_they_were_with_time_and_zone(values, unit):
+    column = column_of("x", [*values, None], [1] * len(values) + [2]).column
+    assert (column.kind, column.unit) == ("date", unit)
+    states = column.states(values)
+    for known in (column, Configurable.from_config(json.loads(json.dumps(column.to_config())))):
+        drawn = known.values(states, np.random.default_rng(0))
+        assert drawn == values
+        assert [type(value) for value in drawn] == [type(value) for value in values]
+    assert column.describe().startswith("dates from 2024-01-01")
+
+
+def test_moments_are_told_by_one_clock():
+    values = [f"2024-01-{1 + i:02}T12:00:00+0{1 + (i > 20)}:00" for i in range(28)]  # most are an hour east
+    column = column_of("x", values, [1] * 28).column
+    assert column.values(column.states(values[-1:]), RNG) == ["2024-01-28T11:00:00+01:00"]
+    assert column.states(["2024-01-28T10:00:00Z"]) == column.states(values[-1:])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([f"{i * 1234:,}" for i in range(30)], "column 'x' must have no commas between thousands, got '1,234'"),
+        (["1,234.5", *(f"{i}" for i in range(30))], "column 'x' must have no commas between thousands, got '1,234.5'"),
+        (["inf", *(f"{i / 7}" for i in range(30))], "column 'x' must hold finite numbers, got 'inf'"),
+        (
+            [datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=BERLIN)],
+            "column 'x' must not hold dates to be a category",
+        ),
+    ],
+)
+def test_numbers_that_would_be_read_as_something_else_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        column_of("x", values, [1] * len(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "note"),
+    [
+        ([f"{i},{200 + i}" for i in range(100, 140)], "'x' has decimal commas: '100,300' is read as 100.3"),
+        ([f"0,{200 + i}" for i in range(40)] + ["1"], "'x' has decimal commas: '0,200' is read as 0.2"),
+        ([10**18 + 10**7 * i for i in range(40)], "'x' has whole numbers of more than 15 digits, which are rounded; "),
+        ([10**30 + i for i in range(40)], "'x' has whole numbers of more than 15 digits, which are rounded; "),
+        ([i / 7 for i in range(40)], ""),
+    ],
+)
+def test_how_numbers_were_read_is_said(values, note):
+    found = column_of("x", values, [1] * len(values))
+    assert found.column.kind == "number"
+    assert found.note.startswith(note)
+    assert bool(found.note) == bool(note)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,6 @@ def test_columns_of_many_values_are_told_apart(tmp_path, extra):
         ("a,b\n1,2\n3\n5,6\n", r"x.csv: line 3 must have 2 values like the header, got 1"),
         ('a,b\n1,"x\ny"\n3,4,5\n', r"line 4 must have 2 values like the header, got 3"),
         ("a,b,a\n1,2,3\n", "column names must be distinct, got 'a' twice"),
-        (",b\n1,2\n", "every column must have a name, got none for column 1"),
         ("\n1,2\n", "must have a header .* got none"),
         ("a,b\n", "at least 3 rows are needed, got none"),
         ("a,b\n1,2\n3,4\n", "at least 3 rows, one per split, got 2"),
@@ -96,6 +95,17 @@ def test_csv_files_that_are_no_table_are_named(tmp_path, content, message):
     (tmp_path / "x.csv").write_text(content)
     with pytest.raises(ValueError, match=message):
         table(tmp_path / "x.csv")
+
+
+def test_columns_without_a_name_are_called_by_their_place(tmp_path):
+    (tmp_path / "x.csv").write_text(",b,\n" + "".join(f"{k},{k % 2},{'xyz'[k % 3]}\n" for k in range(40)))
+    data = table(tmp_path / "x.csv")
+    assert data.codec.names == ["b", "column_3"]
+    assert data.notes == (
+        "columns without a name are called by their place: 'column_1', 'column_3'",
+        "'column_1' numbers the rows: left out",
+    )
+    assert table(tmp_path / "x.csv", codec=data.codec).test[:2].equal(data.test[:2])
 
 
 def test_a_csv_file_that_is_not_utf8_is_named(tmp_path):

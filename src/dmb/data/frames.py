@@ -1,6 +1,8 @@
 """Data frames, of pandas, Polars or any other library that narwhals knows, as tables and back."""
 
 from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
@@ -27,7 +29,12 @@ def read(frame: Any) -> Table:
     check_names(names)
     codes, distinct = np.empty((len(frame), len(names)), dtype=np.uint32), []
     for index, name in enumerate(frame.columns):
-        codes[:, index], values = _encoded(frame[name])
+        try:
+            codes[:, index], values = _encoded(frame[name])
+        except TypeError:
+            kind = frame[name].dtype
+            rule = f"column {name!r} must hold numbers, booleans, dates or strings, got {kind}"
+            raise ValueError(f"{rule}: convert it, or leave it out") from None
         distinct.append(values)
     return Table(names, codes, distinct, [])
 
@@ -36,6 +43,7 @@ def _encoded(series: nw.Series[Any]) -> tuple[np.ndarray, list[Value]]:
     """The number of each cell's value, in the order of their first occurrence, and these values."""
     known: dict[Any, int] = {}
     codes = np.array([known.setdefault(value, len(known)) for value in series.to_list()], dtype=np.int64)
+    known = {_plain(value): code for value, code in known.items()}
     missing = np.array([is_missing(value) for value in known], dtype=bool)
     values: list[Value] = list(known)
     if missing.any():  # nan is not nan, and there are several kinds of nothing: all are one
@@ -46,6 +54,17 @@ def _encoded(series: nw.Series[Any]) -> tuple[np.ndarray, list[Value]]:
         codes = np.where(missing, number[first], number)[codes]
         values = [None if gone else value for value, gone, keep in zip(values, missing, kept, strict=True) if keep]
     return codes, values
+
+
+def _plain(value: Any) -> Any:
+    """A value that a column can hold; a TypeError if there is none."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not is_missing(value) and not isinstance(value, str | int | float | date):
+        raise TypeError(f"a cell must hold a number, a boolean, a date or text, got {value!r}")
+    return value
 
 
 def write(columns: dict[str, list[Value]], like: Any) -> Any:
@@ -76,11 +95,47 @@ def coded(frame: Any) -> list[str]:
     ]
 
 
-def empty(library: str, types: Mapping[str, str]) -> Any:
-    """A frame without rows, of a library that narwhals knows; types are called as narwhals calls them."""
-    dtypes = {name: getattr(nw, text.partition("(")[0], nw.String) for name, text in types.items()}
+def types(frame: Any) -> dict[str, Any]:
+    """The types of a frame as JSON, from which `empty` makes them again: as pandas or else as narwhals calls them."""
+    known, found = nw.from_native(frame, eager_only=True), {}
+    for name, dtype in known.schema.items():
+        own: Any = frame[name].dtype if known.implementation.is_pandas() else dtype
+        about = {"dtype": str(own) if own is not dtype else type(dtype).__name__}
+        for detail in ("categories", "ordered", "time_unit", "time_zone", "precision", "scale"):
+            value = getattr(own, detail, None)
+            if detail == "categories" and value is not None:
+                value = value.to_list() if hasattr(value, "to_list") else list(value)
+                value = value if all(isinstance(each, str | int | float) for each in value) else None
+            about |= {} if value is None else {detail: value}
+        found[name] = about
+    return found
+
+
+def empty(library: str, types: Mapping[str, Any]) -> Any:
+    """A frame without rows, of a library that narwhals knows, with the types that `types` told.
+
+    Earlier versions wrote types as text, as narwhals calls them, without details.
+    """
     backend: Any = nw.Implementation(library)
+    dtypes = {
+        name: {"dtype": about.partition("(")[0]} if isinstance(about, str) else about for name, about in types.items()
+    }
+    if library == "pandas" and dtypes == types:
+        pandas = backend.to_native_namespace()
+        return pandas.DataFrame(
+            {name: pandas.Series(dtype=_pandas_type(pandas, **about)) for name, about in types.items()}
+        )
+    dtypes = {name: _type(**about) for name, about in dtypes.items()}
     return nw.from_dict({name: [] for name in types}, dtypes, backend=backend).to_native()
+
+
+def _pandas_type(pandas: Any, dtype: str, **details: Any) -> Any:
+    return pandas.CategoricalDtype(**details) if dtype == "category" else dtype
+
+
+def _type(dtype: str, **details: Any) -> Any:
+    known = getattr(nw, dtype, nw.String)
+    return known(**details) if details else known
 
 
 def is_missing(value: Any) -> bool:

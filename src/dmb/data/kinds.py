@@ -36,6 +36,9 @@ BY_EXTENSION: dict[str, Kind] = {
 }
 
 
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
+
+
 def kind_of(source: str | Path) -> Kind:
     """The kind of data that `load` would read: a built-in data set, a folder of images, or a file.
 
@@ -57,6 +60,8 @@ def kind_of(source: str | Path) -> Kind:
     if path.is_dir():
         return "images"
     suffix = path.suffix.lower()
+    if suffix in COMPRESSED:
+        raise ValueError(f"{path} is compressed: unpack it first")
     if suffix in EXTENSIONS:
         raise ValueError(f"{path} is a single image: give the folder that holds it and the others")
     if suffix in BY_EXTENSION:

@@ -160,7 +160,7 @@ def test_what_the_data_are_decides_the_recipe(tmp_path, capsys):
     (tmp_path / "survey.csv").write_text("colour,size\n" + "red,big\nblue,small\n" * 50)
     np.save(tmp_path / "tokens.npy", np.zeros((50, 4), dtype=np.uint8))
     np.save(tmp_path / "long.npy", np.full((50, 512), 255, dtype=np.uint8))
-    expected = {"novel.txt": "64", "survey.csv": "mlp", "tokens.npy": "mlp", "long.npy": "ordered", "digits": "mlp"}
+    expected = {"novel.txt": "64", "survey.csv": "columns", "tokens.npy": "mlp", "long.npy": "ordered", "digits": "mlp"}
     for source, word in expected.items():
         assert dmb_("train", source, "--show") == 0
         shown = capsys.readouterr().out

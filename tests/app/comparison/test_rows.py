@@ -62,7 +62,7 @@ GOLDEN = {
 }  # fmt: skip
 """Every setting that a row has a value of its own for, with 200 steps, on grey levels."""
 OF_COLUMNS = {
-    "columns": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.network": "columns", "process.in_turn": True},
+    "columns": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.network": "columns", "process.in_turn": True, "training.any_order": 0.0},
     "columns-learned": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.network": "columns", "process.speeds": True, "training.matrix_objective": "joint", "training.orders": 2, "training.singles": 6, "training.matrix_learning_rate": 0.1},
 }  # fmt: skip
 """The same for rows that only tables have."""

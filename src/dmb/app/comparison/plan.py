@@ -175,7 +175,7 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
     training = recipe.training
-    settings: dict[str, Any] = {"infill": training.infill or 0.0, "any_order": training.any_order or 0.0}
+    settings: dict[str, Any] = {"infill": training.infill or 0.0}
     if recipe.network.network == "columns":
         settings |= {"network": "mlp", "in_turn": False}
     if recipe.network.network in ("ordered", "causal"):

@@ -85,7 +85,7 @@ ROWS = (
     Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
     Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", ORDERED | LEARNED),
     Row("columns", "mask, whole paths, columns from first to last, a network for each",
-        COLUMNS | {"in_turn": True}, _narrow),
+        COLUMNS | {"in_turn": True, "any_order": 0.0}, _narrow),
     Row("columns-learned", "mask, whole paths, order of columns learned on the bound, a network for each",
         COLUMNS | LEARNED, _narrow),
     Row("autoregressive", "from left to right, causal transformer", CAUSAL),

@@ -1,8 +1,11 @@
 """Columns of dates and times."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from jaxtyping import Float
@@ -10,18 +13,22 @@ from jaxtyping import Float
 from dmb.data.columns.base import Column, Value
 from dmb.data.columns.number import Number
 
-_UNITS = {"day": timedelta(days=1), "second": timedelta(seconds=1), "microsecond": timedelta(microseconds=1)}
+_UNITS = {name: timedelta(**{f"{name}s": 1}) for name in ("day", "hour", "minute", "second", "microsecond")}
 _START = datetime(1970, 1, 1)
 
 
 class Date(Column):
-    """Dates, or dates with a time: a `Number` of days, seconds or microseconds since 1970.
+    """Dates, or dates with a time: a `Number` of days, hours, … or microseconds since 1970.
 
     Args:
         number: the description of that column.
-        unit: `day`, `second` or `microsecond`.
+        unit: `day`, `hour`, `minute`, `second` or `microsecond`.
         typed: values are dates, not text.
         separator: what stands between a date and a time in text.
+        timed: text has a time, be it midnight in all rows.
+        plain: values are dates without a time, also by their type.
+        zone: time zone of all values, whose clocks they show: `Z`, an offset such as `+02:00`, or a name such as
+            `Europe/Berlin`. Default: values have none.
 
     >>> column = Date.of(["2024-01-01", "2024-01-03"], np.array([5.0, 2.0]))
     >>> column.states(["2024-01-03", "yesterday"]), column.labels
@@ -30,24 +37,38 @@ class Date(Column):
 
     kind = "date"
 
-    def __init__(self, number: dict[str, Any], unit: str = "day", typed: bool = False, separator: str = "T"):
+    def __init__(
+        self,
+        number: dict[str, Any],
+        unit: str = "day",
+        typed: bool = False,
+        separator: str = "T",
+        timed: bool = False,
+        plain: bool = False,
+        zone: str | None = None,
+    ):
         self.number: Number = Number(**{name: value for name, value in number.items() if name != "type"})
         self.unit, self.typed, self.separator = unit, typed, separator
+        self.timed, self.plain, self.zone = timed, plain, zone
+        self._zone = None if zone is None else _zone_called(zone)
         self.labels = [" to ".join(self._text(int(end)) for end in label.split(" to ")) if label else ""
                        for label in self.number.labels]  # fmt: skip
 
     @classmethod
     def of(cls, values: Sequence[Value], counts: np.ndarray, *, bins: int = 64, missing: bool = False) -> "Date":
         """The column of training data with these distinct values, and how often each occurs."""
-        moments = [as_moment(value) for value in values]
-        since = [moment - _START for moment in moments if moment is not None]
+        zone = _common_zone(values, counts)
+        known = UTC if zone is None else _zone_called(zone)
+        since = [moment - _START for value in values if (moment := as_moment(value, known)) is not None]
         unit = next(name for name, unit in _UNITS.items() if all(not gap % unit for gap in since))
         numbers = np.array([gap // _UNITS[unit] for gap in since], dtype=float)
         distinct, place = np.unique(numbers, return_inverse=True)
         weights = np.bincount(place, weights=counts)
         number = Number.of(distinct, weights, bins=bins, integer=True, missing=missing)
-        separator = next((value[10] for value in values if isinstance(value, str) and len(value) > 10), "T")
-        return cls(number.config(), unit, not any(isinstance(value, str) for value in values), separator)
+        separators = [value[10] for value in values if isinstance(value, str) and len(value) > 10]
+        typed = not any(isinstance(value, str) for value in values)
+        plain = typed and not any(isinstance(value, datetime) for value in values)
+        return cls(number.config(), unit, typed, next(iter(separators), "T"), bool(separators), plain, zone)
 
     def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
         return self.number.states(self._numbers(values), nearest)
@@ -65,14 +86,18 @@ class Date(Column):
         return self.number.log_density(self._numbers(values))
 
     def describe(self) -> str:
-        first, last = (self.labels[end].split(" to ")[end] for end in (bool(self.number.config()["missing"]), -1))
+        given = [label.split(" to ") for label in self.labels if label]
+        first, last = given[0][0], given[-1][-1]
         return f"dates from {first} to {last}, {len(self):,} states"
 
     def config(self) -> dict[str, Any]:
-        return {"number": self.number.config(), "unit": self.unit, "typed": self.typed, "separator": self.separator}
+        others = {"timed": self.timed, "plain": self.plain, "zone": self.zone}
+        return {
+            "number": self.number.config(), "unit": self.unit, "typed": self.typed, "separator": self.separator,
+        } | {name: value for name, value in others.items() if value}  # fmt: skip
 
     def _numbers(self, values: Sequence[Value]) -> list[Value]:
-        moments = [as_moment(value) for value in values]
+        moments = [as_moment(value, self._zone or UTC) for value in values]
         return [
             value if moment is None else (moment - _START) / _UNITS[self.unit]
             for moment, value in zip(moments, values, strict=True)
@@ -81,16 +106,23 @@ class Date(Column):
     def _value(self, number: Value) -> Value:
         if not isinstance(number, int | float):
             return None
-        return _START + round(number) * _UNITS[self.unit] if self.typed else self._text(round(number))
+        if not self.typed:
+            return self._text(round(number))
+        moment = _START + round(number) * _UNITS[self.unit]
+        return moment.date() if self.plain else moment.replace(tzinfo=self._zone)
 
     def _text(self, number: int) -> str:
         moment = _START + number * _UNITS[self.unit]
-        return moment.date().isoformat() if self.unit == "day" else moment.isoformat(self.separator)
+        if self.unit == "day" and not self.timed:
+            return moment.date().isoformat()
+        return moment.isoformat(self.separator) + ("" if self.typed or self.zone is None else self.zone)
 
 
-def as_moment(value: Value) -> datetime | None:
-    """The moment that a cell holds: a date, or text in ISO's format without a time zone.
+def as_moment(value: Value, zone: tzinfo = UTC) -> datetime | None:
+    """The moment that a cell holds, a date or text in ISO's format; if it has a time zone, by the clocks of `zone`.
 
+    >>> as_moment("2024-02-29T12:30:00+02:00")
+    datetime.datetime(2024, 2, 29, 10, 30)
     >>> as_moment("2024-02-29 12:30"), as_moment("29.2.2024")
     (datetime.datetime(2024, 2, 29, 12, 30), None)
     """
@@ -100,5 +132,49 @@ def as_moment(value: Value) -> datetime | None:
         except ValueError:
             return None
     if isinstance(value, datetime):
-        return value if value.tzinfo is None else None
+        return value if value.tzinfo is None else value.astimezone(zone).replace(tzinfo=None)
     return datetime(value.year, value.month, value.day) if isinstance(value, date) else None
+
+
+def zoned(value: Value) -> bool:
+    """Whether a date of a cell has a time zone."""
+    if isinstance(value, str):
+        return _suffix(value) is not None
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def _suffix(text: str) -> str | None:
+    """The time zone at the end of a date in ISO's format."""
+    found = re.search(r"(Z|[+-]\d{2}(:?\d{2})?)$", text[10:])
+    return None if found is None else found[1]
+
+
+def _common_zone(values: Sequence[Value], counts: np.ndarray) -> str | None:
+    """The time zone that most rows have, as text; None if none has one."""
+    rows: Counter[str] = Counter()
+    for value, count in zip(values, counts, strict=True):
+        if isinstance(value, str):
+            name = _suffix(value)
+        else:
+            name = None if not isinstance(value, datetime) or value.tzinfo is None else _name(value)
+        if name is not None:
+            rows[name] += count
+    return rows.most_common(1)[0][0] if rows else None
+
+
+def _name(moment: datetime) -> str:
+    """The time zone of a moment: its name, or else its offset."""
+    name = str(moment.tzinfo)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return f"{moment:%z}"
+    return name
+
+
+def _zone_called(name: str) -> tzinfo:
+    if name[0] in "Z+-":
+        zone = datetime.strptime(name if len(name) != 3 else f"{name}00", "%z").tzinfo
+        assert zone is not None
+        return zone
+    return ZoneInfo(name)

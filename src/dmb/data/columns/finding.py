@@ -1,14 +1,16 @@
 """Which kind of column a list of values is, by rules that can be explained."""
 
 import math
+import re
 from collections.abc import Sequence
+from datetime import date
 from typing import NamedTuple
 
 import numpy as np
 
 from dmb.data.columns.base import MISSING, Column, Value, as_number, as_numbers, numeric, whole
 from dmb.data.columns.category import Category
-from dmb.data.columns.date import Date, as_moment
+from dmb.data.columns.date import Date, as_moment, zoned
 from dmb.data.columns.number import Number
 
 KINDS = ("category", "number", "date", "drop")
@@ -16,6 +18,8 @@ KINDS = ("category", "number", "date", "drop")
 MOST_VALUES = 10_000  # of a category
 
 _MANY = 20  # more different numbers or dates than this are measured, not chosen from a list
+_EXACT = 2**53  # whole numbers beyond this are rounded
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")  # 12,345.6
 _UNIQUE = 0.5  # share of rows with a value of their own from which on text is a name or prose
 
 
@@ -37,9 +41,10 @@ def column_of(
 ) -> Found:
     """The column that holds these distinct `values` so many times each.
 
-    Numbers and dates with more than 20 different values are binned; with fewer they are categories in their order, as
-    is all else. Left out are text of which more than half the rows have a value of their own (a name, or prose), and
-    whole numbers that differ in all rows and lie within twice their count (a number for each row).
+    Numbers and dates with more than 20 different values are binned; with fewer they are categories in their order
+    (except dates whose type says so), as is all else. Left out are text of which more than half the rows have a value
+    of their own (a name, or prose), and whole numbers that differ in all rows and lie within twice their count (a
+    number for each row).
 
     Args:
         name: of the column.
@@ -60,6 +65,7 @@ def column_of(
     content = _Content(name, values, counts if in_training is None else in_training)
     nominal = kind == "category"
     if kind is None:
+        content.refuse_almost_numbers()
         kind = content.kind()
         useless = _useless(content, kind, counts)
         if useless:
@@ -67,7 +73,7 @@ def column_of(
     if kind == "drop":
         return Found(None)
     if kind == "number":
-        return Found(content.number(bins))
+        return Found(content.number(bins), content.numbers_note())
     if kind == "date":
         return Found(content.date(bins))
     column = content.category(nominal)
@@ -84,11 +90,42 @@ class _Content:
         self.numbers = as_numbers([None if isinstance(value, bool) else value for value in values])
         given = self.numbers[~self.absent]
         self.numeric = bool(len(given) and numeric(self._but(self.absent)))
-        self.dated = not self.empty.all() and all(as_moment(value) is not None for value in self._but(self.empty))
+        moments = self._but(self.empty)
+        self.dated = (
+            bool(moments)
+            and all(as_moment(value) is not None for value in moments)
+            and len(set(map(zoned, moments))) == 1
+        )
 
     def kind(self) -> str:
-        many = (~self.absent).sum() > _MANY
-        return "number" if self.numeric and many else "date" if self.dated and many else "category"
+        many, typed = (~self.absent).sum() > _MANY, any(isinstance(value, date) for value in self.values)
+        return "number" if self.numeric and many else "date" if self.dated and (many or typed) else "category"
+
+    def refuse_almost_numbers(self) -> None:
+        """Raise a ValueError for numbers that would become categories, or other numbers, without a word."""
+        texts = [text for text in self._but(self.absent) if isinstance(text, str)]
+        grouped = [text for text in texts if "," in text]
+        alone = all(_GROUPED.fullmatch(text.strip()) for text in grouped) and (
+            len(grouped) < len(texts) or any(text.count(",") > 1 or "." in text for text in grouped)
+        )
+        if grouped and alone and numeric([text.replace(",", "") for text in texts]):
+            rule = f"column {self.name!r} must have no commas between thousands, got {grouped[0]!r}"
+            raise ValueError(f"{rule}: remove them, or say that it is a category")
+        numbers = self.numbers[~self.absent]
+        if np.isinf(numbers).any() and not np.isnan(numbers).any() and len(numbers) > _MANY:
+            odd = self._but(self.absent)[int(np.isinf(numbers).argmax())]
+            rule = f"column {self.name!r} must hold finite numbers, got {odd!r}"
+            raise ValueError(f"{rule}: leave the cell empty, or say that the column is a category")
+
+    def numbers_note(self) -> str:
+        """What a user should know of how numbers were read."""
+        given = self._but(self.absent)
+        comma = next((text for text in given if isinstance(text, str) and "," in text), None)
+        if comma is not None:
+            return f"{self.name!r} has decimal commas: {comma!r} is read as {as_number(comma):g}"
+        if np.abs(self.numbers[~self.absent]).max() > _EXACT and whole(given):
+            return f"{self.name!r} has whole numbers of more than 15 digits, which are rounded; a category keeps them"
+        return ""
 
     def number(self, bins: int) -> Number:
         if not self.numeric:
@@ -114,6 +151,8 @@ class _Content:
             )
         if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
             raise ValueError(f"column {self.name!r} must hold finite numbers, got nan or inf: make it null or a string")
+        if any(isinstance(value, date) for value in self.values):
+            raise ValueError(f"column {self.name!r} must not hold dates to be a category: write them as text")
         return Category(sorted(self.values, key=lambda value: _order(value, self.numeric)), nominal)
 
     def _but(self, left_out: np.ndarray) -> list[Value]:
@@ -124,7 +163,8 @@ def _useless(content: _Content, kind: str, counts: np.ndarray) -> str:
     """Why a column can teach nothing, if so."""
     values, rows = content.values, int(counts.sum())
     numbers = content.numbers
-    if kind == "number" and len(values) == rows and np.ptp(numbers) < 2 * rows and (numbers == numbers.round()).all():
+    differ = kind == "number" and len(np.unique(numbers)) == rows
+    if differ and np.ptp(numbers) < 2 * rows and (numbers == numbers.round()).all():
         return "numbers the rows"
     if kind == "category" and len(values) > max(5 * _MANY, _UNIQUE * rows):
         texts = [value for value in values if isinstance(value, str)]

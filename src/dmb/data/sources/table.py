@@ -137,8 +137,9 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
         reader = csv.reader(file, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)
         try:
             first = next(reader, [])
-            layout = layout._replace(header=layout.header or first == header)
-            names = first if layout.header else [f"column_{number + 1}" for number in range(len(first))]
+            layout = layout._replace(header=layout.header or _named(first) == header)
+            names = _named(first if layout.header else [""] * len(first))
+            unnamed = [name for name, there in zip(names, first, strict=True) if layout.header and not there]
             check_names(names)
             known: list[dict[Value, int]] = [{} for _ in names]
             empty = 0
@@ -161,9 +162,16 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
             encoding = layout.encoding.removesuffix("-sig").upper()
             raise ValueError(f"not {encoding} near line {reader.line_num + 1}: save it as UTF-8") from error
     notes = list(layout.notes(path.suffix.lower()))
+    if unnamed:
+        notes.append(f"columns without a name are called by their place: {shortened(unnamed)}")
     if empty:
         notes.append(f"{empty:,} empty {'line' if empty == 1 else 'lines'} skipped")
     return Table(names, np.frombuffer(codes, dtype=np.uint32).reshape(-1, len(names)), [list(v) for v in known], notes)
+
+
+def _named(header: list[str]) -> list[str]:
+    """The names of columns; those that have none are called by their place."""
+    return [name or f"column_{number + 1}" for number, name in enumerate(header)]
 
 
 def _read_parquet(path: Path) -> Table:
