@@ -191,6 +191,17 @@ def test_many_columns_share_a_network_and_have_no_order(tmp_path):
 
 
 @pytest.mark.long
+def test_a_code_that_was_never_seen_is_unlikely_not_refused():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"code": rng.integers(0, 25, 300) * 4, "b": rng.integers(0, 2, 300)})
+    model = dmb.TableModel(**SMALL | {"steps": 2, "bins": 64}).fit(frame)
+    probed = pd.DataFrame({"code": [40, 41, 1000], "b": [1, 1, 1]})
+    seen, new, far = model.log_prob(probed).value
+    assert seen > new + 5 > far
+    with pytest.raises(ValueError, match=r"column 'code' must be 25 numbers from 0 to 96, got 41.5 in row 1"):
+        model.log_prob(pd.DataFrame({"code": [41.5], "b": [1]}))
+
+
 def test_a_density_follows_the_unit_of_a_real_column(frame):
     one = frame[["income", "region"]].dropna()[:1500]
     cents = one.assign(income=one["income"] * 100)

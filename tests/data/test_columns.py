@@ -2,6 +2,7 @@
 
 import json
 from datetime import date, datetime, timedelta, timezone
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -148,6 +149,37 @@ def test_masses_of_whole_numbers_add_up_to_one():
     every = np.arange(-4000, 4400)
     mass = shares[column.states(every.tolist())] * np.exp(column.log_density(every.tolist()))
     assert mass.sum() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("atoms", [[1, 2, 3, 7, 20], [1, 2, 3], [0, 400], [5]], ids=str)
+def test_a_new_whole_number_among_codes_has_a_mass_and_masses_add_up_to_one(atoms):
+    codes = fitted(np.repeat(atoms, 9), integer=True)
+    assert codes.labels == [str(atom) for atom in atoms]
+    values = list(range(-10_000, 10_001))
+    states, mass = codes.states(values), np.exp(codes.log_density(values))
+    totals = np.bincount(states, weights=mass)
+    np.testing.assert_allclose(totals, 1, rtol=1e-9)
+    here = mass[np.isin(values, atoms)]
+    assert (here > 1 - 1.01 / (9 * len(atoms) + 1)).all()
+    assert codes.states([atoms[0] + 0.5]) == -1
+
+
+def test_a_new_number_among_a_few_has_a_density_that_integrates_to_one():
+    few = fitted(np.repeat([0.25, 0.5, 3.0], 9))
+    ends = [-np.inf, 0.25, 0.375, 0.5, 1.75, 3.0, np.inf]
+    parts = [integrate.quad(lambda x: np.exp(few.log_density([x])[0]), *span)[0] for span in pairwise(ends)]
+    for state, atom in enumerate((0.25, 0.5, 3.0)):
+        assert few.states([atom, atom + 0.1]).tolist() == [state] * 2
+        assert sum(parts[2 * state : 2 * state + 2]) + np.exp(few.log_density([atom])[0]) == pytest.approx(1, abs=1e-7)
+
+
+def test_columns_of_earlier_versions_know_no_new_codes():
+    old = {
+        name: value for name, value in fitted(np.repeat([1, 5], 9), integer=True).to_config().items() if name != "rows"
+    }
+    codes = Configurable.from_config(old)
+    assert codes.states([1, 3, 5]).tolist() == [0, -1, 1]
+    assert codes.log_density([1, 5]).tolist() == [0, 0]
 
 
 def test_whole_numbers_stay_whole_cents_stay_cents_and_missing_stays_missing():

@@ -22,6 +22,8 @@ class Number(Column):
     weight `w_j` and width `\Delta_j`, with `W` the weight of the bin. Drawing one is a look at the piecewise linear
     inverse of the distribution function. Beyond the first and the last cell there is an exponential tail of mass
     `1 / (N + 1)`, as Laplace's rule has it, so that a new value has a density; samples are never drawn from there.
+    Where there are no bins, a new value has the state of the nearest known one, which leaves the same mass to values on
+    either side of it, up to halfway to the next.
 
     Args:
         edges: of the cells, increasing.
@@ -31,6 +33,7 @@ class Number(Column):
         step: all values are multiples of it; 0 for real numbers.
         integer: values are whole numbers.
         missing: there are missing values; state 0 stands for them.
+        rows: number of training values, where there are no bins; by default, new values are not known there.
 
     >>> number = Number.of(np.arange(1000), np.ones(1000), bins=4)
     >>> len(number), number.labels[0], number.states([3, 400, 5000, 1.5])
@@ -48,6 +51,7 @@ class Number(Column):
         step: float = 0.0,
         integer: bool = False,
         missing: bool = False,
+        rows: float | None = None,
     ):
         self.edges, self.weights = np.asarray(edges, dtype=float), np.asarray(weights, dtype=float)
         self.firsts, self.atoms = np.asarray(firsts, dtype=np.int64), np.asarray(atoms, dtype=float)
@@ -56,6 +60,7 @@ class Number(Column):
         if not len(self.atoms) and not len(self.weights):
             raise ValueError("a column of numbers must have at least one, got none")
         self.step, self.integer, self._has_missing = step, integer, missing
+        self.rows = None if len(self.weights) else rows
         self._cumulative = np.concatenate([[0.0], self.weights.cumsum()])
         self._lasts = np.append(self.firsts[1:], len(self.weights))[: len(self.firsts)]
         # atoms and bins in the order of their values
@@ -73,6 +78,7 @@ class Number(Column):
         if bins < 2:
             raise ValueError(f"bins must be at least 2, got {bins}")
         values, counts = np.asarray(values, dtype=float), np.asarray(counts, dtype=float)
+        rows = float(counts.sum())
         if len(values) <= min(bins, _FEW):
             heavy = np.ones(len(values), dtype=bool)
         else:
@@ -90,7 +96,7 @@ class Number(Column):
             edges = np.concatenate([[rest[0] - step / 2], between, [rest[-1] + step / 2]])
             weights = np.add.reduceat(own, np.concatenate([[0], cells]))
             firsts = np.concatenate([[0], _cuts(weights, count)])
-        return cls(edges, weights, firsts, values[heavy], step, integer, missing)
+        return cls(edges, weights, firsts, values[heavy], step, integer, missing, rows)
 
     def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
         numbers = as_numbers(values)
@@ -104,6 +110,8 @@ class Number(Column):
             close, match = self._closest(numbers)
             if nearest:
                 match = inside & (match | self._between(numbers, cells) if len(self.weights) else inside)
+            elif self.rows is not None:
+                match = inside & (np.round(numbers) == numbers if self.integer else True)
             states[match] = self._rank[close[match]]
         if self._has_missing:
             states[[value is None or value != value or str(value).strip() in MISSING for value in values]] = 0
@@ -146,6 +154,8 @@ class Number(Column):
         numbers = as_numbers(values)
         found = np.zeros(len(numbers))
         if not len(self.weights):
+            there = np.isfinite(numbers)
+            found[there] = self._log_near_atoms(numbers[there])
             return found
         binned = np.isfinite(numbers)
         if len(self.atoms):
@@ -174,7 +184,26 @@ class Number(Column):
         return {
             "edges": self.edges.tolist(), "weights": self.weights.tolist(), "firsts": self.firsts.tolist(),
             "atoms": self.atoms.tolist(), "step": self.step, "integer": self.integer, "missing": self._has_missing,
-        }  # fmt: skip
+        } | ({} if self.rows is None else {"rows": self.rows})  # fmt: skip
+
+    def _log_near_atoms(self, numbers: np.ndarray) -> np.ndarray:
+        """`log p(number | its state)` where there are no bins: most of the mass is on the atom itself."""
+        if self.rows is None:
+            return np.zeros(len(numbers))
+        close, known = self._closest(numbers)
+        between = (self.atoms[1:] + self.atoms[:-1]) / 2
+        low, high = np.append(-np.inf, between), np.append(between, np.inf)
+        if self.integer:
+            low, high = np.floor(low) + 1, np.floor(high)
+        room = np.stack([self.atoms - low, high - self.atoms])  # on each side: of whole numbers, how many
+        sides, new = (room > 0).sum(0), 1 / (self.rows + 1)
+        found = np.log1p(-new * (sides > 0))[close]
+        close, number = close[~known], numbers[~known]
+        away, room = np.abs(number - self.atoms[close]), np.where(number < self.atoms[close], *room[:, close])
+        scale = max(np.ptp(self.atoms), 1.0)
+        tail = log(np.expm1(1 / scale)) if self.integer else -log(scale)  # geometric, or exponential
+        found[~known] = np.log(new / sides[close]) + np.where(np.isinf(room), tail - away / scale, -np.log(room))
+        return found
 
     def _closest(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The atom nearest to each number, and whether it is that number."""
