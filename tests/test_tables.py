@@ -190,7 +190,6 @@ def test_many_columns_share_a_network_and_have_no_order(tmp_path):
     pd.testing.assert_frame_equal(again.sample(5, given={"c3": "1"}), model.sample(5, given={"c3": "1"}))
 
 
-@pytest.mark.long
 def test_a_code_that_was_never_seen_is_unlikely_not_refused():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"code": rng.integers(0, 25, 300) * 4, "b": rng.integers(0, 2, 300)})
@@ -202,6 +201,7 @@ def test_a_code_that_was_never_seen_is_unlikely_not_refused():
         model.log_prob(pd.DataFrame({"code": [41.5], "b": [1]}))
 
 
+@pytest.mark.long
 def test_a_density_follows_the_unit_of_a_real_column(frame):
     one = frame[["income", "region"]].dropna()[:1500]
     cents = one.assign(income=one["income"] * 100)
