@@ -16,6 +16,7 @@ from torch import Tensor
 from dmb import Bridge, data, train
 from dmb.app import recipes
 from dmb.data import DataSet
+from dmb.data.sources.table import Table, as_data_set
 
 ROWS, DRAWS, LEAST = 20_000, 2_000, 0.02
 
@@ -29,9 +30,13 @@ def joint(positions: int, states: int, seed: int = 0) -> np.ndarray:
     return 0.65 * products[0] + 0.35 * products[1]
 
 
-def drawn(mu: np.ndarray, shape: tuple[int, ...]) -> DataSet:
+def drawn(mu: np.ndarray, shape: tuple[int, ...] | None) -> DataSet:
+    """Rows as an array of this shape, or as a table."""
     flat = np.random.default_rng(1).choice(mu.size, ROWS, p=mu.ravel() / mu.sum())
     rows = np.stack(np.unravel_index(flat, mu.shape), axis=1).astype(np.uint8)
+    if shape is None:
+        names, values = [f"column {k}" for k in range(mu.ndim)], [list(range(states)) for states in mu.shape]
+        return as_data_set(Table(names, rows.astype(np.uint32), values, []), "table")
     return data.array(rows.reshape(ROWS, *shape), num_states=len(mu))
 
 
@@ -66,7 +71,8 @@ def distances(bridge: Bridge, mu: np.ndarray, seed: int = 0) -> dict[str, Tensor
     return {group: torch.cat(values) for group, values in found.items() if values}
 
 
-CASES: dict[str, tuple[Callable[[], np.ndarray], tuple[int, ...]]] = {
+CASES: dict[str, tuple[Callable[[], np.ndarray], tuple[int, ...] | None]] = {
+    "table": (lambda: joint(6, 4), None),
     "array": (lambda: joint(6, 4), (6,)),
     "sequences": (lambda: joint(6, 4), (6,)),
     "text": (lambda: joint(6, 4), (6,)),

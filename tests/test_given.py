@@ -33,6 +33,16 @@ def language(folder):
     return data, start[:, None, None] * chain[:, :, None] * chain[None]
 
 
+def survey(folder):
+    """A table of three columns with three answers each, of one group of people or the other."""
+    yes, no = np.array([0.75, 0.15, 0.1]), np.array([0.05, 0.25, 0.7])
+    mu = sum(share * np.einsum("i,j,k->ijk", p, p, p) for share, p in ((0.65, yes), (0.35, no)))
+    rows = np.stack(np.unravel_index(np.random.default_rng(0).choice(mu.size, 20_000, p=mu.ravel()), mu.shape), 1)
+    lines = [",".join("abc"[answer] for answer in row) for row in rows.tolist()]
+    (folder / "survey.csv").write_text("\n".join(["first,second,third", *lines]))
+    return dmb.data.table(folder / "survey.csv"), mu
+
+
 def pictures(_):
     """Pictures of 1 × 3 pixels, bright or dark all over, with noise."""
     bright, dark = np.array([0.05, 0.15, 0.8]), np.array([0.7, 0.2, 0.1])
@@ -147,8 +157,9 @@ def test_models_with_one_mark_for_all_states_can_be_loaded(kind):
         ("array", pictures, {"score_steps": 450, "evaluate_every": 450}),
         ("text", language, {"score_steps": 200, "evaluate_every": 200}),
         ("sequences", pictures, {"score_steps": 200, "evaluate_every": 200}),
+        ("table", survey, {"score_steps": 200, "evaluate_every": 200}),
     ],
-    ids=["array", "text", "sequences"],
+    ids=["array", "text", "sequences", "table"],
 )
 def test_conditionals_are_exact_for_every_value_that_a_template_can_give(name, make, settings, tmp_path):
     data, mu = make(tmp_path)
