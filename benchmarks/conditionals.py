@@ -16,6 +16,7 @@ from torch import Tensor
 from dmb import Bridge, data, train
 from dmb.app import recipes
 from dmb.data import DataSet
+from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set
 
 ROWS, DRAWS, LEAST = 20_000, 2_000, 0.02
@@ -35,7 +36,8 @@ def drawn(mu: np.ndarray, shape: tuple[int, ...] | None) -> DataSet:
     flat = np.random.default_rng(1).choice(mu.size, ROWS, p=mu.ravel() / mu.sum())
     rows = np.stack(np.unravel_index(flat, mu.shape), axis=1).astype(np.uint8)
     if shape is None:
-        names, values = [f"column {k}" for k in range(mu.ndim)], [list(range(states)) for states in mu.shape]
+        names = [f"column {k}" for k in range(mu.ndim)]
+        values: list[list[Value]] = [list(range(states)) for states in mu.shape]
         return as_data_set(Table(names, rows.astype(np.uint32), values, []), "table")
     return data.array(rows.reshape(ROWS, *shape), num_states=len(mu))
 

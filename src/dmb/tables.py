@@ -135,8 +135,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             follow(process, self._written(codec))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            own = {"width": self.width, "blocks": self.blocks, "dropout": self.dropout}
-            return Bridge(process, column_network(process, codec, **own))
+            network = column_network(process, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
+        return Bridge(process, network)
 
     def _written(self, codec: Columns) -> list[int]:
         """The columns in the order in which they are written."""

@@ -117,15 +117,14 @@ def empty(library: str, types: Mapping[str, Any]) -> Any:
     Earlier versions wrote types as text, as narwhals calls them, without details.
     """
     backend: Any = nw.Implementation(library)
-    dtypes = {
-        name: {"dtype": about.partition("(")[0]} if isinstance(about, str) else about for name, about in types.items()
-    }
-    if library == "pandas" and dtypes == types:
+    if library == "pandas" and not any(isinstance(about, str) for about in types.values()):
         pandas = backend.to_native_namespace()
-        return pandas.DataFrame(
-            {name: pandas.Series(dtype=_pandas_type(pandas, **about)) for name, about in types.items()}
-        )
-    dtypes = {name: _type(**about) for name, about in dtypes.items()}
+        series = {name: pandas.Series(dtype=_pandas_type(pandas, **about)) for name, about in types.items()}
+        return pandas.DataFrame(series)
+    dtypes = {
+        name: _type(about.partition("(")[0]) if isinstance(about, str) else _type(**about)
+        for name, about in types.items()
+    }
     return nw.from_dict({name: [] for name in types}, dtypes, backend=backend).to_native()
 
 

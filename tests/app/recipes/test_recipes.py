@@ -242,6 +242,16 @@ def test_columns_are_of_tables(settings):
         recipes.recipe("digits").changed(**settings).build(dmb.data.digits())
 
 
+def test_records_are_learned_by_whole_paths_and_have_lengths(tmp_path):
+    (tmp_path / "x.fasta").write_text("".join(f">{k}\n{'MKV' * (k % 4 + 1)}\n" for k in range(40)))
+    data, recipe = dmb.data.load(tmp_path / "x.fasta"), recipe_for(str(tmp_path / "x.fasta"))
+    bridge = recipe.changed(width=8, heads=2, blocks=1).build(data)
+    recipe.check(bridge, data, engine(accelerator="cpu"))
+    assert bridge.ordered is not None
+    assert bridge.lengths is not None
+    assert infill_share(bridge, recipe.training) == 0.25
+
+
 def test_conditioning_on_classes_needs_classes():
     with pytest.raises(ValueError, match="class labels"):
         recipes.recipe("text").changed(classes=True, source="markov").build(dmb.data.markov())

@@ -12,7 +12,7 @@ from dmb.app.display import counting
 from dmb.app.evaluation.drawing import draw
 from dmb.app.evaluation.long import draw_long
 from dmb.app.runs import Run
-from dmb.data import Records, Text
+from dmb.data import Columns, Records, Text
 from dmb.files import to_json
 from dmb.lengths import BLANK
 from dmb.training.engine import Accelerator, device
@@ -73,7 +73,10 @@ def sample(
         folder.codec.check_path(out)
         if json_:
             raise ValueError("--json prints, --out writes: choose one")
-    known = None if template is None else folder.codec.template(template, bridge.num_positions, blank)
+    known, codec = None, folder.codec
+    if template is not None:
+        known = codec.template(template, bridge.num_positions, blank)
+        codec = codec.telling(template, blank) if isinstance(codec, Columns) else codec
     if isinstance(folder.codec, Records) and length is not None:
         if length > bridge.num_positions:
             raise ValueError(f"--length must be at most {bridge.num_positions}, the longest record, got {length}")
@@ -91,12 +94,12 @@ def sample(
             parts = draw_long(bridge, n, length, labels=labels, seed=seed, advance=progress, template=known, **options)
         tokens = torch.cat(list(parts))[:, :length]
     if out is not None:
-        folder.codec.write(out, tokens)
+        codec.write(out, tokens)
         print(out)
     elif json_:
-        print(to_json({"tokens": tokens.tolist(), "text": folder.codec.decode(tokens)}))
+        print(to_json({"tokens": tokens.tolist(), "text": codec.decode(tokens)}))
     else:
-        print("\n\n".join(folder.codec.decode(tokens)))
+        print("\n\n".join(codec.decode(tokens)))
     return 0
 
 

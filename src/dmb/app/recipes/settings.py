@@ -107,16 +107,16 @@ def text_gather() -> Recipe:
 def records() -> Recipe:
     """Records of any length (FASTA, SMILES, JSON lines, or lines of text): 5 minutes for lengths up to 150.
 
-    Masks are the only noise, so that what a template gives is believed.
+    Learned like `text`.
     """
     return Recipe(
         name="records",
         data=DataChoice(source="proteins.fasta", read_as="records"),
-        process=ProcessChoice(mask=True, floor=0.0, tied=True),
-        network=NetworkChoice(blocks=3, placed=True),
-        training=TrainingSettings(
-            cycles=1, score_steps=1000, matrix_steps=50, matrix_tolerance=ENOUGH, batch_size=32, learning_rate=2e-3,
-            decay="cosine", patience=4, evaluate_every=200, evaluate_sequences=512,
+        process=MASKED,
+        network=NetworkChoice(network="ordered", blocks=3, placed=True),
+        training=replace(
+            PATHS, score_steps=500, batch_size=32, learning_rate=2e-3, patience=4, evaluate_every=100,
+            evaluate_sequences=512,
         ),
     )  # fmt: skip
 

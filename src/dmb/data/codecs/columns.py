@@ -1,5 +1,6 @@
 """Tables: every column has its own values."""
 
+import copy
 import csv
 import io
 import re
@@ -58,6 +59,7 @@ class Columns(Codec):
         self.columns = [_column(name, known) for name, known in zip(names, values, strict=True)]
         self.state_counts = [len(column) for column in self.columns]
         self.num_states = max(self.state_counts)
+        self._told: dict[int, Value] = {}
 
     @classmethod
     def build(cls, *tensors: Any, **config: Any) -> "Columns":
@@ -84,7 +86,8 @@ class Columns(Codec):
         """The values of each column, one list a column."""
         legal = self._legal(tokens)
         rng = np.random.default_rng([int.from_bytes(sha256(legal.tobytes()).digest()[:8])])
-        return [column.values(legal[:, index], rng) for index, column in enumerate(self.columns)]
+        drawn = [column.values(legal[:, index], rng) for index, column in enumerate(self.columns)]
+        return [[self._told[k]] * len(cells) if k in self._told else cells for k, cells in enumerate(drawn)]
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         return [
@@ -103,18 +106,31 @@ class Columns(Codec):
         Spaces around `=` and `,` do not count, except where a name or a value has them itself.
         """
         tokens = np.full(len(self.names), -1)
+        for column, (state, _) in self._given(text, blank).items():
+            tokens[column] = state
+        return filled(tokens, num_positions)
+
+    def telling(self, text: str, blank: str = "_") -> "Columns":
+        """The codec for samples that a template leads to: a number or date that it gives is shown as it was given.
+
+        Its state alone would stand for all values of its bin.
+        """
+        again = copy.copy(self)
+        again._told = {column: value for column, (_, value) in self._given(text, blank).items()}
+        return again
+
+    def _given(self, text: str, blank: str) -> dict[int, tuple[int, Value]]:
+        """The state and the value of each column that a template gives."""
         lines = list(csv.reader(io.StringIO(text.strip("\r\n"), newline=""), skipinitialspace=True))
         if len(lines) > 1:
             raise ValueError(f"the template must be one line, got {len(lines)}: put commas between columns")
-        given = set()
+        given: dict[int, tuple[int, Value] | None] = {}
         for field in lines[0] if lines else []:
             column, value = self._split(field)
             if column in given:
                 raise ValueError(f"the template must name a column once, got {self.names[column]!r} twice")
-            given.add(column)
-            if value.strip() != blank:
-                tokens[column] = self._state_shown(column, value)
-        return filled(tokens, num_positions)
+            given[column] = None if value.strip() == blank else self._state_shown(column, value)
+        return {column: each for column, each in given.items() if each is not None}
 
     def describe(self) -> list[str]:
         lines = [
@@ -162,14 +178,15 @@ class Columns(Codec):
                     return index, found[1]
         raise ValueError(f"the template must name columns {shortened(self.names)} as column=value, got {field!r}")
 
-    def _state_shown(self, column: int, text: str) -> int:
+    def _state_shown(self, column: int, text: str) -> tuple[int, Value]:
         known = self.columns[column]
         for value in (text, text.strip()):
             if isinstance(known, Category) and value in known.labels:
-                return known.labels.index(value)
+                state = known.labels.index(value)
+                return state, known.known[state]
             [state] = known.states([value]).tolist()
             if state >= 0:
-                return state
+                return state, None if state == known.missing else _typed(known, value)
         what = known.describe() if not isinstance(known, Category) else f"one of {shortened(known.labels)}"
         raise ValueError(f"column {self.names[column]!r} must be {what}, got {text.strip()!r}")
 
@@ -190,6 +207,13 @@ def write_cells(path: Path, columns: dict[str, list[Value]]) -> None:
     writer.writerows(lines)
     with written_whole(path) as part:
         part.write_bytes(text.getvalue().encode())
+
+
+def _typed(column: Column, text: str) -> Value:
+    """A value of a template in the type of its column."""
+    if isinstance(column, Number):
+        return column.typed(text)
+    return column.moment(text) if isinstance(column, Date) else text
 
 
 def _column(name: str, known: Column | list[Value]) -> Column:

@@ -82,6 +82,10 @@ class Date(Column):
     def expected(self, p: Float[np.ndarray, "b n"], real: bool | None = None) -> list[Value]:
         return [self._value(number) for number in self.number.expected(p, real=True)]
 
+    def moment(self, value: Value) -> Value:
+        """A date that a user gives, in the type of the column."""
+        return self._value(self._numbers([value])[0])
+
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
         return self.number.log_density(self._numbers(values))
 
