@@ -198,7 +198,7 @@ def originals(data: DataSet) -> DataSet:
     """The same images in the same order, as they were before they became codes, or pixels of fewer levels."""
     codec = data.codec
     if isinstance(codec, Codes):
-        return originals(images_of(Path(data.source), codec.shape))
+        return originals(images_of(Path(data.source)))
     if not isinstance(codec, Picture) or codec.levels == 256:
         return data
     if not data.source:
