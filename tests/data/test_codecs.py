@@ -367,12 +367,12 @@ def test_a_sheet_shows_every_image_enlarged(tmp_path, channels, mode):
     with Image.open(tmp_path / "x.png") as file:
         assert file.mode == mode
         sheet = np.asarray(file).reshape(file.height, file.width, channels)
-    assert sheet.shape == (2 * 42 - 2, 3 * 82 - 2, channels)  # each pixel twice, two rows of three, two pixels between
+    assert sheet.shape == (2 * 82 - 2, 3 * 162 - 2, channels)  # each pixel 4 times, two rows of three, 2 pixels between
     for index, image in enumerate(images):
-        top, left = index // 3 * 42, index % 3 * 82
-        for corner in (0, 1):
-            np.testing.assert_array_equal(sheet[top + corner : top + 40 : 2, left + corner : left + 80 : 2], image)
-    assert (sheet[40:42] == 128).all()
+        top, left = index // 3 * 82, index % 3 * 162
+        for corner in (0, 3):
+            np.testing.assert_array_equal(sheet[top + corner : top + 80 : 4, left + corner : left + 160 : 4], image)
+    assert (sheet[80:82] == 128).all()
 
 
 @pytest.mark.parametrize(

@@ -111,16 +111,15 @@ def test_one_folder_or_images_beside_folders_are_no_classes(tmp_path, folders):
 
 
 def test_images_are_decoded_once_and_again_when_they_change(tmp_path, monkeypatch):
-    folder, decoded = save(tmp_path / "photos", COLOUR), []
-    original = module._decoded
-    monkeypatch.setattr(module, "_decoded", lambda path, mode: decoded.append(path) or original(path, mode))
+    folder, opened = save(tmp_path / "photos", COLOUR), []
+    monkeypatch.setattr(module, "pillow", lambda: opened.append(1) or Image)
     for _ in range(2):
         images(folder)
     images(folder, levels=2)
-    assert len(decoded) == 20
+    assert len(opened) == 2 * 20  # for its header, and to decode it
     Image.fromarray(COLOUR[0] // 2).save(folder / "07.png")
     assert (COLOUR[0] // 2).ravel().tolist() in rows_of(images(folder))
-    assert len(decoded) == 40
+    assert len(opened) == 4 * 20
 
 
 def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
@@ -135,30 +134,30 @@ def test_a_class_folder_that_is_a_link_is_followed(tmp_path):
     assert data.class_names == ("ant", "bee", "cat", "dog")
     assert "classes by sub-folder: 'ant', 'bee', 'cat', 'dog'" in data.notes
     (tmp_path / "zoo" / "cat" / "loop").symlink_to(tmp_path / "zoo")
-    with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that contains it, got .*zoo: remove"):
+    with pytest.raises(ValueError, match=r"cat/loop must not link to a folder that contains it, .*zoo: remove"):
         images(tmp_path / "zoo")
 
 
 def test_a_folder_that_cannot_be_read_and_a_link_to_nothing_are_named(tmp_path, monkeypatch):
     folder = save(tmp_path / "zoo" / "ant", COLOUR).parent
     (folder / "bee").mkdir()
-    original = os.listdir
+    original = os.scandir
 
     def locked(path):
-        if str(path).endswith("bee"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # root may read anything
+        if str(path).endswith("bee"):  # root may read anything
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return original(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "listdir", locked)
+        patch.setattr(os, "scandir", locked)
         with pytest.raises(ValueError, match=r"the folder .*zoo/bee cannot be read: Permission denied"):
             images(folder)
     (folder / "bee" / "x.png").symlink_to(tmp_path / "gone.png")
-    with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a link to nothing"):
+    with pytest.raises(ValueError, match=r"no file called .*bee/x.png"):
         images(folder)
     (folder / "bee" / "x.png").unlink()
     (folder / "bee" / "x.png").symlink_to("x.png")
-    with pytest.raises(ValueError, match=r"bee/x.png must be a file, got a link to nothing"):
+    with pytest.raises(ValueError, match=r"no file called .*bee/x.png"):
         images(folder)
     (folder / "bee" / "x.png").unlink()
     os.mkfifo(folder / "bee" / "x.png")
@@ -182,9 +181,9 @@ def test_what_is_dropped_or_changed_is_said_every_time(tmp_path):
     for _ in range(2):  # the second time from the cache
         data = images(folder)
         assert data.notes == (
-            "3 files in grey read as colour",
-            "transparency dropped from 1 file",
-            "1 file with other extensions than .png, .jpg, .jpeg, .bmp, .webp not read",
+            "files in grey, read as colour: 3",
+            "files whose transparency was dropped: 1",
+            "files not read, with other extensions than .png, .jpg, .jpeg, .bmp, .webp: 1",
         )
         assert data.describe()[:2] == [
             "24 images of 60 tokens: 20 train, 2 validation, 2 test",
@@ -223,8 +222,8 @@ def splits(folder):
     [
         (another_size, r"05.png must have 5 × 4 pixels like 00.png, got 5 × 3"),
         (cut_short, "05.png cannot be read as an image: .+"),
-        (lambda folder: (folder / "05.png").write_text("hello"), "05.png cannot be read as an image$"),
-        (lambda folder: (folder / "05.png").write_bytes(b""), "05.png cannot be read as an image$"),
+        (lambda folder: (folder / "05.png").write_text("hello"), "05.png cannot be read as an image: .+"),
+        (lambda folder: (folder / "05.png").write_bytes(b""), "05.png is empty$"),
         (sixteen_bits, "05.png must have 8 bits per channel, got an image of mode I;16"),
         (two_images, "photos: data must have at least 3 rows, one per split, got 2"),
         (splits, "photos must have one sub-folder per class, got test, train: give one of these instead"),

@@ -3,7 +3,8 @@
 import copy
 import shlex
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +55,13 @@ def session(
     recipe.check(model, data, fabric)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which differs between machines
     chief, again = fabric.is_global_zero, ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
+
+    def begin() -> None:
+        nonlocal run
+        run = Run.open(path, own) if resume else Run.create(path, recipe, data)
+
     with ExitStack() as stack:
-        problem = None
-        if chief:
-            try:
-                path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(working_in(path))  # first: of two that start at one moment, one is refused
-                run = Run.open(path, own) if resume else Run.create(path, recipe, data)
-            except OSError as error:
-                problem = f"cannot write to {path}: {error.strerror or error}"
-            except ValueError as error:
-                problem = str(error)
-        problem = fabric.broadcast(problem)  # or the others would wait for one that has left
-        if problem is not None:
-            raise ValueError(problem)
-        signals = stack.enter_context(Signals())
+        signals = stack.enter_context(alone_in(path, fabric, begin))
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
         reports = train(model, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
@@ -82,19 +75,41 @@ def session(
             if chief:
                 run.log(report)
                 display.update(report)
-    number = stopped_by(signals.heeded, fabric)
-    if chief and number:
-        say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
-    elif chief and report is None:
-        say(console, f"nothing left to do: {_ended(run)}")
-    elif chief:
-        say(console, _finished(run))
+    number = stopped_by(signals, fabric, console, again)
+    if chief and not number:
+        say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run))
     return ended(number, fabric)
 
 
-def stopped_by(heeded: int, fabric: Engine) -> int:
-    """The signal that any of the processes heeded, given the one that this process did; 0 if none did."""
-    return max(fabric.broadcast(heeded, src=rank) for rank in range(fabric.world_size))
+@contextmanager
+def alone_in(path: Path, fabric: Engine, begin: Callable[[], None] = lambda: None) -> Iterator[Signals]:
+    """While the block runs, no other processes train in the folder `path`, and signals only ask these to stop.
+
+    `begin` prepares the folder, in the first process; what is wrong with it is a ValueError in all of them.
+    """
+    with ExitStack() as stack:
+        problem = None
+        if fabric.is_global_zero:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(working_in(path))  # first: of two that start at one moment, one is refused
+                begin()
+            except OSError as error:
+                problem = f"cannot write to {path}: {error.strerror or error}"
+            except ValueError as error:
+                problem = str(error)
+        problem = fabric.broadcast(problem)  # or the others would wait for one that has left
+        if problem is not None:
+            raise ValueError(problem)
+        yield stack.enter_context(Signals())
+
+
+def stopped_by(signals: Signals, fabric: Engine, console: Console, again: list[str]) -> int:
+    """The signal that any of the processes heeded, after a word on how to continue; 0 if none did."""
+    number = max(fabric.broadcast(signals.heeded, src=rank) for rank in range(fabric.world_size))
+    if fabric.is_global_zero and number:
+        say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
+    return number
 
 
 def ended(number: int, fabric: Engine) -> int:
@@ -103,6 +118,13 @@ def ended(number: int, fabric: Engine) -> int:
     if fabric.world_size > 1:
         exit_now(code)
     return code
+
+
+def introduce(console: Console, data: DataSet) -> None:
+    """Print how the data were read."""
+    first, *others = data.describe()
+    for line in (f"{data.name}: {first}", *others):
+        say(console, line)
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
@@ -154,9 +176,7 @@ def _announce(
     console: Console, path: Path, recipe: Recipe, data: DataSet, model: Bridge, fabric: Engine, resume: bool, again: str
 ) -> None:
     """Print how the data were read, what will be trained, and how long it will take."""
-    first, *others = data.describe()
-    for line in (f"{data.name}: {first}", *others):
-        say(console, line)
+    introduce(console, data)
     weights = sum(parameter.numel() for parameter in model.network.parameters())
     lasts = ""
     if fabric.world_size == 1 and not resume and str(fabric.device) == "cpu":

@@ -198,23 +198,20 @@ class Learner:
         return Checkpoint(tensors, asdict(self.progress))
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Become what was saved; a ValueError if it was another model."""
+        """Become what was saved."""
         tensors, state = checkpoint
-        try:
-            self.process.set_marginals(tensors["process.p_0"])
-            self.process.load_state_dict(checkpoint.under("process"))
-            _fill(self.network, checkpoint.under("network"))
-            _fill(self.average.module, checkpoint.under("average"))
-            self.average.n_averaged.copy_(tensors["average_count"])
-            self.density.seen.copy_(tensors["times_seen"])
-            if "baseline.gram" in tensors:
-                self.baseline.gram.copy_(tensors["baseline.gram"])
-                self.baseline.moment.copy_(tensors["baseline.moment"])
-            for optimised in self._optimised():
-                restore_optimiser(*optimised, checkpoint)
-            self.progress = typed(TrainingState, state)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError(f"the checkpoint does not fit this model: {error}") from error
+        self.process.set_marginals(tensors["process.p_0"])
+        self.process.load_state_dict(checkpoint.under("process"))
+        _fill(self.network, checkpoint.under("network"))
+        _fill(self.average.module, checkpoint.under("average"))
+        self.average.n_averaged.copy_(tensors["average_count"])
+        self.density.seen.copy_(tensors["times_seen"])
+        if "baseline.gram" in tensors:
+            self.baseline.gram.copy_(tensors["baseline.gram"])
+            self.baseline.moment.copy_(tensors["baseline.moment"])
+        for optimised in self._optimised():
+            restore_optimiser(*optimised, checkpoint)
+        self.progress = typed(TrainingState, state)
 
     def _optimised(self) -> list[tuple[torch.optim.Optimizer, str, dict[str, nn.Parameter]]]:
         pairs: list[tuple[torch.optim.Optimizer, str, dict[str, nn.Parameter]]] = [

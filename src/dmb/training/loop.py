@@ -83,7 +83,7 @@ class Learner(Protocol):
         """All that a resumed run needs."""
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Restore the saved state; a ValueError if it belongs to another model."""
+        """Restore the saved state; a KeyError, RuntimeError, TypeError or ValueError if it is of another model."""
 
 
 class Loop:
@@ -119,7 +119,10 @@ class Loop:
         if fabric.world_size > 1 and fabric.broadcast(step) != step:
             raise ValueError("all processes must see the same run folder: put it on a disk that they share")
         if newest is not None:
-            learner.restore(newest)
+            try:
+                learner.restore(newest)
+            except (KeyError, RuntimeError, TypeError, ValueError) as error:
+                raise ValueError(f"the checkpoint does not fit this model: {error}") from error
             if self.folder is not None and learner.progress.best_step is not None:
                 learner.fetch(self.folder)
         progress = learner.progress

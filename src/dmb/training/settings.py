@@ -1,8 +1,9 @@
 """All settings of a training run."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 MOST_RATE, MOST_ROWS = 1_000_000, 1 << 24
 """Maximum learning rates, and sizes of batches: larger ones overflow, or would take forever."""
@@ -119,28 +120,17 @@ class TrainingSettings:
         return self.cycles * self.score_steps
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            _require(not isinstance(value, float) or math.isfinite(value), field.name, "finite", value)
-        _require(self.seed >= 0, "seed", "at least 0", self.seed)
-        whole = ("cycles", "score_steps", "chains", "chain_steps", "batch_size", "orders", "accumulate", "log_every",
-                 "evaluate_every", "evaluate_sequences", "keep")  # fmt: skip
-        for name in whole:
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        positive = ("learning_rate", "matrix_learning_rate")
-        for name in positive:
-            _require(0 < getattr(self, name) <= MOST_RATE, name, f"in (0, {MOST_RATE:,}]", getattr(self, name))
+        counts = ("cycles", "score_steps", "chains", "chain_steps", "orders", "accumulate", "evaluate_sequences")
+        others = ("matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "weight_decay", "clip", "singles")
+        check_common(self, counts, others)
+        rate = self.matrix_learning_rate
+        _require(0 < rate <= MOST_RATE, "matrix_learning_rate", f"in (0, {MOST_RATE:,}]", rate)
         _require(self.weight_decay <= MOST_RATE, "weight_decay", f"at most {MOST_RATE:,}", self.weight_decay)
-        for name in ("batch_size", "orders", "accumulate", "chains", "chain_steps"):
+        for name in ("orders", "accumulate", "chains", "chain_steps"):
             _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
-        others = {"matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "warmup", "weight_decay", "clip",
-                  "patience", "singles"}  # fmt: skip
-        for name in others:
-            _require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
         _require(self.infill is None or 0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)
         _require(self.any_order is None or 0 <= self.any_order <= 1, "any_order", "in [0, 1]", self.any_order)
-        _require(self.minutes is None or self.minutes > 0, "minutes", "positive", self.minutes)
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal:
                 choices = get_args(hint)
@@ -149,6 +139,27 @@ class TrainingSettings:
         parts = self.orders * self.accumulate
         rule = f"a multiple of orders × accumulate = {parts}"
         _require(self.batch_size % parts == 0, "batch_size", rule, self.batch_size)
+
+
+def check_common(settings: Any, counts: Sequence[str], others: Sequence[str]) -> None:
+    """Raise a ValueError if a setting that all kinds of training have is out of range, or one of a kind's own.
+
+    Args:
+        settings: of any kind of training.
+        counts: settings of its own that are at least 1.
+        others: settings of its own that are at least 0.
+    """
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    for name, value in values.items():
+        _require(not isinstance(value, float) or math.isfinite(value), name, "finite", value)
+    for name in ("batch_size", "log_every", "evaluate_every", "keep", *counts):
+        _require(values[name] >= 1, name, "at least 1", values[name])
+    for name in ("seed", "warmup", "patience", *others):
+        _require(values[name] >= 0, name, "at least 0", values[name])
+    rate, size, minutes = values["learning_rate"], values["batch_size"], values["minutes"]
+    _require(0 < rate <= MOST_RATE, "learning_rate", f"in (0, {MOST_RATE:,}]", rate)
+    _require(size <= MOST_ROWS, "batch_size", f"at most {MOST_ROWS:,}", size)
+    _require(minutes is None or minutes > 0, "minutes", "positive", minutes)
 
 
 def settings_from(options: dict[str, object]) -> TrainingSettings:

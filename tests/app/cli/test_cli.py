@@ -371,7 +371,7 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     assert len(list((tmp_path / "run" / "samples").glob("*.png"))) == 2
     assert dmb_("sample", "run", "-n", 4, "--steps", 2, "--out", "x.png") == 0
     with Image.open(tmp_path / "x.png") as sheet:
-        assert sheet.size == (2 * 96 + 2, 2 * 72 + 2)
+        assert sheet.size == (2 * 128 + 2, 2 * 96 + 2)
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
 
 

@@ -229,7 +229,7 @@ def test_the_tokenizer_of_codes_is_shown_if_its_summary_is_there(copy):
     summary = {"psnr": 21.987, "perplexity": 300.44, "codes": 512, "images": 1000}
     (run.path / "vqvae" / "summary.json").write_text(json.dumps(summary))
     page = Page(page_of(run))
-    assert "PSNR 21.99 dB over 1,000 images; 512 codes, perplexity 300.4." in page.text()
+    assert "PSNR 21.99 dB over test images; 512 codes, perplexity 300.4." in page.text()
     with Image.open(io.BytesIO(base64.b64decode(page.sources[0].split(",")[1]))) as sheet:
         assert (np.asarray(sheet) == 77).all()
 

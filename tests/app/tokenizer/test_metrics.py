@@ -32,9 +32,9 @@ def test_perplexity_counts_codes_in_use():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: perplexity(torch.tensor([0, 4]), 4), r"tokens must lie in \[0, 4\), got 4"),
-        (lambda: perplexity(torch.tensor([0, -1]), 4), r"tokens must lie in \[0, 4\), got -1"),
-        (lambda: perplexity(torch.zeros(0, 4).long(), 4), r"tokens must not be empty, got \[0, 4\]"),
+        (lambda: perplexity(torch.tensor([0, 4]), 4), r"tokens must lie in \[0, 4\) and not be empty, got \[0, 4\]"),
+        (lambda: perplexity(torch.tensor([0, -1]), 4), r"tokens must lie in \[0, 4\) and not be empty, got \[0, -1\]"),
+        (lambda: perplexity(torch.zeros(0, 4).long(), 4), r"tokens must lie in \[0, 4\) and not be empty, got \[\]"),
         (lambda: psnr(*[torch.zeros(0, 2, 2, 1, dtype=torch.uint8)] * 2), "a and b must have the same shape, and not be empty"),
     ],
 )  # fmt: skip

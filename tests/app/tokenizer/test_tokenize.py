@@ -9,9 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from dmb.app import session
 from dmb.app.cli import tokenize as command
 from dmb.app.loading import load
 from dmb.app.locks import locked
+from dmb.app.signals import Signals
 from dmb.app.tokenizer import VQVAE, Codes
 from dmb.app.tokenizer.codes import write_codes
 from dmb.training.checkpoint import Checkpoints
@@ -49,7 +51,8 @@ def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
     shown, about = capsys.readouterr(), json.loads((folder / "tokenizer.json").read_text())
     used = f"{about['perplexity']:.1f} codes in use of 8"
     assert shown.out == f"PSNR {about['psnr']:.2f} dB of 4 test images; {used}\n"
-    assert "making codes: 40 images of 8 × 8 pixels as grids of 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
+    assert "photos: 40 images of 64 tokens: 32 train, 4 validation, 4 test\n8 × 8 pixels in grey" in shown.err
+    assert "making codes: grids of 4 × 4 codes out of 8; 6 steps of 4 images" in shown.err
     assert [(r["phase"], r["step"]) for r in records(folder)] == [
         ("train", 2), ("train", 4), ("validation", 4), ("train", 6), ("validation", 6)
     ]  # fmt: skip
@@ -64,7 +67,7 @@ def test_images_become_a_folder_of_codes_that_is_a_data_set(tmp_path, capsys):
 def test_it_goes_on_with_the_settings_it_had_unless_others_are_given(tmp_path, capsys):
     assert tokenize(*SMALL) == 0
     assert tokenize("--resume", "--steps", 10, "--accelerator", "cpu") == 0
-    settings = json.loads((tmp_path / "codes" / "tokenizer.json").read_text())["settings"]
+    settings = json.loads((tmp_path / "codes" / "tokenizer-settings.json").read_text())["settings"]
     assert (settings["steps"], settings["codes"], settings["batch_size"]) == (10, 8, 4)
     assert [r["step"] for r in records(tmp_path / "codes") if r["phase"] == "validation"] == [4, 6, 8, 10]
     assert tokenize("--resume", "--accelerator", "cpu") == 0  # there is nothing left to do but the codes
@@ -76,11 +79,11 @@ def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
         folder = tmp_path / f"broken{stop}"
         with monkeypatch.context() as patch:
             caught = Caught(stop)
-            patch.setattr(command, "Signals", lambda caught=caught: caught)
+            patch.setattr(session, "Signals", lambda caught=caught: caught)
             assert tokenize(*SMALL, out=folder.name) == 128 + signal.SIGINT
         hint = f"continue with: dmb tokenize {tmp_path / 'photos'} --out {folder.name} --resume"
         assert hint in capsys.readouterr().err.replace("\n", " ")
-        with pytest.raises(ValueError, match=f"broken{stop} has no tokenizer.json, so its codes are not finished"):
+        with pytest.raises(ValueError, match=f"broken{stop} has no tokenizer.json, so it is not finished"):
             load(folder)
         assert tokenize("--resume", "--accelerator", "cpu", out=folder.name) == 0
         last = [Checkpoints(path / "checkpoints").newest() for path in (tmp_path / "straight", folder)]
@@ -94,7 +97,7 @@ def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
         assert untimed[0] == untimed[1]
 
 
-class Caught(StopAfter):
+class Caught(StopAfter, Signals):
     """A signal that comes after so many steps."""
 
     heeded = 0
@@ -130,8 +133,8 @@ def test_a_kill_while_codes_are_written_leaves_a_folder_that_can_be_finished(tmp
     ("arguments", "message"),
     [
         (["--grid", "3"], "size / grid must be a power of 2, at least 2, got 8 / 3"),
-        (["--steps", "0"], "steps must be finite and at least 1, got 0"),
-        (["--minutes", "-1"], "minutes must be finite and positive, got -1"),
+        (["--steps", "0"], "steps must be at least 1, got 0"),
+        (["--minutes", "-1"], "minutes must be positive, got -1"),
     ],
 )
 def test_settings_that_cannot_be_are_one_line_before_anything_is_written(tmp_path, arguments, message):
@@ -153,7 +156,7 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"codes has codes of .*photos, not of .*others: choose another --out"):
         command.main(["others", "--out", "codes", "--resume"])
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="file is a file, not a folder"):
+    with pytest.raises(ValueError, match="file exists already, but is not a folder of codes"):
         tokenize(*SMALL, out="file")
     with pytest.raises(ValueError, match="a VQ-VAE needs images: give cifar10, or a folder of images; got digits"):
         command.main(["digits", "--out", "new"])

@@ -42,7 +42,7 @@ def fid(
         guidance: how strongly to follow classes, which are as frequent as in training; 1: as trained.
         score: also compute the Inception Score, which needs weights with a classifier.
         weights: weights of the Inception network, if they are not in the data folder. A TorchScript file can run code
-            of its own when it is opened: give one only if you trust it. A .safetensors file cannot.
+            of its own when it is opened: give one only if you trust it. A .pth file cannot.
         seed: seed of the samples.
         accelerator: cpu, cuda, or auto: a GPU if there is one.
         recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.

@@ -1,11 +1,9 @@
 """`dmb tokenize`."""
 
 import json
-import shlex
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -13,15 +11,12 @@ from dmb import data
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import parsed
 from dmb.app.display import Display, counting, of_first_process, say
-from dmb.app.locks import working_in
 from dmb.app.records import METRICS, rewind
-from dmb.app.session import ended, stopped_by
-from dmb.app.signals import Signals
+from dmb.app.session import alone_in, ended, introduce, stopped_by
 from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
 from dmb.app.tokenizer.codec import SHEET, SUMMARY
 from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_sheet
-from dmb.app.tokenizer.settings import picture_of
-from dmb.data import BUILT_IN, DataSet
+from dmb.data import BUILT_IN
 from dmb.data.home import explained
 from dmb.files import append_line, to_json, write_json
 from dmb.training.engine import Accelerator, engine
@@ -71,14 +66,14 @@ def tokenize(flags: Tokenize) -> int:
         images = data.load(source, progress=progress)
     vqvae, fabric = settings.build(images), engine(accelerator=flags.accelerator, devices=flags.devices)
     chief = fabric.is_global_zero
-    if chief:
-        out.mkdir(parents=True, exist_ok=True)
-    with working_in(out) if chief else nullcontext(), Signals() as signals:
+    with alone_in(out, fabric) as signals:
         reports = train_tokenizer(vqvae, images, settings, fabric=fabric, folder=out, resume=going_on, stop=signals)
         if chief:
             write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
             (out / SUMMARY).unlink(missing_ok=True)
-            say(console, f"{'continuing' if going_on else 'making'} {out}: {_description(images, settings)}")
+            introduce(console, images)
+            plan = f"grids of {settings.grid} × {settings.grid} codes out of {settings.codes}; {settings.steps} steps"
+            say(console, f"{'continuing' if going_on else 'making'} {out}: {plan} of {settings.batch_size} images")
         with Display(console, images.codec).shown() as display:
             for number, report in enumerate(reports):
                 if not chief:
@@ -89,35 +84,28 @@ def tokenize(flags: Tokenize) -> int:
                 display.update(report)
                 if report.improved:
                     write_sheet(out / SHEET, vqvae, images)
-    number = stopped_by(signals.heeded, fabric)
-    if chief and number:
-        again = shlex.join(["dmb", "tokenize", source, "--out", str(out), "--resume"])
-        say(console, f"stopped at a checkpoint; continue with: {again}")
-    elif chief:
+    number = stopped_by(signals, fabric, console, ["dmb", "tokenize", source, "--out", str(out), "--resume"])
+    if chief and not number:
         with counting(console, "encoding") as progress:
-            about = write_codes(out, vqvae.to(fabric.device), images, settings, progress)
+            about = write_codes(out, vqvae.to(fabric.device), images, progress)
         test, used = about["images"]["test"], about["perplexity"]
         print(f"PSNR {about['psnr']:.2f} dB of {test:,} test images; {used:.1f} codes in use of {vqvae.codes:,}")
         say(console, f"images beside their reconstructions: {out / SHEET}; train on their codes with: dmb train {out}")
     return ended(number, fabric)
 
 
-def _begun(out: Path) -> tuple[str, TokenizerSettings]:
+def _begun(out: Path) -> tuple[Any, TokenizerSettings]:
     """The source and the settings of an existing folder."""
     file = out / SETTINGS
     with explained(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
         begun = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(begun["source"], str):
-            raise ValueError(f"source must be str, got {begun['source']!r:.80}")
         return begun["source"], typed(TokenizerSettings, begun["settings"])
 
 
 def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings) -> bool:
     """Whether there is something to continue; a ValueError if the folder cannot be used."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file, not a folder")
     if not (out / SETTINGS).is_file():
-        if out.exists() and any(file.name != ".lock" for file in out.iterdir()):
+        if out.is_file() or (out.exists() and any(file.name != ".lock" for file in out.iterdir())):
             raise ValueError(f"{out} exists already, but is not a folder of codes: choose another --out")
         return False
     if not resume:
@@ -129,12 +117,3 @@ def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings)
         if settings.sizes()[name] != value:
             raise ValueError(f"--{name.replace('_', '-')} cannot change during training: leave it out, or give {value}")
     return True
-
-
-def _description(images: DataSet, settings: TokenizerSettings) -> str:
-    height, width, _ = picture_of(images).shape
-    count = sum(map(len, images.splits().values()))
-    return (
-        f"{count:,} images of {height} × {width} pixels as grids of {settings.grid} × {settings.grid} codes out of "
-        f"{settings.codes}; {settings.steps} steps of {settings.batch_size} images"
-    )

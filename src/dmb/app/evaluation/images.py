@@ -1,26 +1,21 @@
-"""How near a set of images is to another: the Fréchet Inception Distance; and the Inception Score of one.
-
-The network is ours (`Inception`), the statistics are those of torchmetrics, in float64.
-"""
+"""How near a set of images is to another: the Fréchet Inception Distance; and the Inception Score of one."""
 
 import hashlib
-import warnings
 from collections.abc import Iterator
 from functools import partial
-from importlib import import_module
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmb.app.evaluation.inception import check_images
 from dmb.data.cache import cached
 from dmb.data.home import Progress, unseen
-from dmb.seeding import seed_of
+from dmb.seeding import seeded
 
-_CHUNK = 256  # images a file of the cache: about a minute's work of a core
+_CHUNK, _BATCH = 256, 16  # images per file of the cache, about a minute's work of a core; images per network call
 
 
 @runtime_checkable
@@ -36,31 +31,23 @@ class FeatureNetwork(Protocol):
 
 
 def features(
-    network: FeatureNetwork,
-    images: Tensor | np.ndarray,
-    *,
-    batch_size: int = 16,
-    progress: Progress | None = None,
-    cache: bool = False,
+    network: FeatureNetwork, images: Tensor | np.ndarray, *, progress: Progress | None = None
 ) -> Float[Tensor, "n f"]:
     """The features of a set of images.
+
+    They are kept in the data folder, by the content of the images and the weights, and looked for there. This cache
+    fills as the work goes on, so that an interruption costs little.
 
     Args:
         network: `Inception.load()`.
         images: `[n, height, width, channels]`, `uint8`, in colour (3 channels) or grey (1).
-        batch_size: images per network call.
         progress: called with the number of images done, and of all.
-        cache: keep features in the data folder, by the content of the images and the weights, and look for them there.
-            The cache fills as the work goes on, so that an interruption costs little.
     """
-    progress = progress or unseen
     check_images(images)
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    weights, found = network.digest if cache else "", []
+    progress, weights, found = progress or unseen, network.digest, []
 
     def computed(rows: Tensor, done: int) -> Iterator[np.ndarray]:
-        for batch in rows.split(batch_size):
+        for batch in rows.split(_BATCH):
             yield network(batch).float().cpu().numpy()
             done += len(batch)
             progress(done, len(images))
@@ -68,46 +55,42 @@ def features(
     for start in range(0, len(images), _CHUNK):
         some = images[start : start + _CHUNK]
         rows = some.cpu() if isinstance(some, Tensor) else torch.from_numpy(np.array(some))  # a copy: it may be a file
-        if cache:
-            made_from = [weights, list(rows.shape), hashlib.sha256(rows.numpy().tobytes()).hexdigest()]
-            found.append(np.array(cached("features", made_from, partial(computed, rows, start))))
-            progress(start + len(rows), len(images))  # if they were known
-        else:
-            found.extend(computed(rows, start))
+        made_from = [weights, list(rows.shape), hashlib.sha256(rows.numpy().tobytes()).hexdigest()]
+        found.append(np.array(cached("features", made_from, partial(computed, rows, start))))
+        progress(start + len(rows), len(images))  # if they were known
     return torch.from_numpy(np.concatenate(found))
 
 
 def fid(features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"]) -> float:
     """The Fréchet distance of two Gaussians, fitted to the features of two sets of images (Heusel et al. 2017).
 
-    `|μ_a - μ_b|² + tr(Σ_a + Σ_b - 2 (Σ_a Σ_b)^½)`. It is biased upwards by an amount that falls with the number of
+    `|μ_a - μ_b|² + tr(Σ_a + Σ_b - 2 (Σ_a Σ_b)^½)`, in float64. With `Σ_a = R_a' R_a`, `R_a` from a QR decomposition of
+    the centred features, the trace of `(Σ_a Σ_b)^½` is the sum of the singular values of `R_a R_b'`; so no digits are
+    lost where covariances are singular. The distance is biased upwards by an amount that falls with the number of
     images: compare only figures of equal numbers, and of more images than there are features.
 
     >>> x = torch.tensor([[-1.0], [1.0]])
     >>> round(fid(x, 3 * x + 1), 6)                  # 1² + (√2 - 3√2)²
     9.0
     """
+    means, roots, width = [], [], features_b.shape[-1]
     for name, values in (("features_a", features_a), ("features_b", features_b)):
-        if values.ndim != 2 or len(values) < 2 or values.shape[1] != features_b.shape[-1]:
-            raise ValueError(
-                f"{name} must be [at least 2 images, {features_b.shape[-1]} features], got {list(values.shape)}"
-            )
+        if values.ndim != 2 or len(values) < 2 or values.shape[1] != width:
+            raise ValueError(f"{name} must be [at least 2 images, {width} features], got {list(values.shape)}")
         _check_finite(name, values)
-    centre = features_b.double().mean(0).cpu()  # of no effect on the distance, but on the rounding of the covariances
-    as_given = nn.Identity()  # in the place of torchmetrics' network, which says how many features it has
-    as_given.num_features = len(centre)  # type: ignore[assignment]
-    metric = _torchmetrics("fid").FrechetInceptionDistance(feature=as_given)
-    for values, real in ((features_a, False), (features_b, True)):
-        for part in values.cpu().split(4096):
-            metric.update(part.double() - centre, real=real)
-    return max(0.0, float(metric.compute()))  # rounding can take a distance of 0 below it
+        values = values.cpu().double()
+        means.append(values.mean(0))
+        roots.append(torch.linalg.qr(values - means[-1], mode="r").R / (len(values) - 1) ** 0.5)
+    squares = (means[0] - means[1]).square().sum() + sum(root.square().sum() for root in roots)
+    distance = squares - 2 * torch.linalg.svdvals(roots[0] @ roots[1].T).sum()
+    return max(0.0, float(distance))  # rounding can take a distance of 0 below it
 
 
 def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int = 0) -> tuple[float, float]:
     """`exp E[KL(p(y|x) | p(y))]` (Salimans et al. 2016): its mean and standard deviation over parts of the set.
 
     Args:
-        logits: of the classes of each image, `Inception.logits`.
+        logits: of the classes of each image, `Inception.classified`.
         splits: how many parts. The score is biased downwards in small ones: 5,000 images each are usual.
         seed: of the random order in which images are dealt to the parts.
 
@@ -120,25 +103,11 @@ def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int
     if logits.ndim != 2 or len(logits.chunk(splits)) < splits:
         raise ValueError(f"logits must be [enough images for {splits} splits, classes], got {list(logits.shape)}")
     _check_finite("logits", logits)
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.filterwarnings("ignore", message=".*will save all extracted features", category=UserWarning)
-        torch.default_generator.manual_seed(seed_of(seed, "inception score"))
-        metric = _torchmetrics("inception").InceptionScore(feature=nn.Identity(), splits=splits)
-        logits = logits.cpu().double()
-        logits = (logits - logits.amax(1, keepdim=True)).clamp(min=-700)  # no chance of 0: its log is not finite
-        metric.update(logits)
-        mean, deviation = metric.compute()
-    return float(mean), float(deviation)
-
-
-def _torchmetrics(name: str) -> Any:
-    """A module of torchmetrics, which takes seconds to import and is an extra."""
-    try:
-        return import_module(f"torchmetrics.image.{name}")
-    except ImportError as error:
-        raise ValueError(
-            "FID and Inception Score need the extra `image`: pip install 'discrete-markov-bridge[image]'"
-        ) from error
+    order = torch.randperm(len(logits), generator=seeded(seed, "inception score"))
+    parts, entropy = logits.cpu().double().softmax(1)[order].chunk(splits), torch.special.entr
+    # the information about the class, as the entropy of all images less that of each
+    scores = torch.stack([(entropy(p.mean(0)).sum() - entropy(p).sum(1).mean()).exp() for p in parts])
+    return float(scores.mean()), float(scores.std())
 
 
 def _check_finite(name: str, values: Tensor) -> None:

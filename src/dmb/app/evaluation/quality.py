@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
@@ -103,10 +102,9 @@ class RealImages:
                 raise ValueError(
                     f"images must be at most {there}, the size of the {name} split of {data.name}, got {images}"
                 )
-        fid(torch.eye(2), torch.eye(2))  # without the extra `image` it fails, and better now than later
         self.originals = originals(data)
         self.network = Inception.load(weights)
-        if score and not self.network.has_classifier:
+        if score and self.network.classifier is None:
             raise ValueError(NO_CLASSIFIER)
 
     def pictures(
@@ -168,7 +166,7 @@ def image_quality(
     def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
         with progress(f"features of {len(images):,} {what}") as advance:
             network = real.network.to(bridge.device)
-            return features(network, images, progress=advance, cache=True)
+            return features(network, images, progress=advance)
 
     made = seen(samples, "samples")
     training = real.pictures("train")
@@ -198,7 +196,7 @@ def originals(data: DataSet) -> DataSet:
     """The same images in the same order, as they were before they became codes, or pixels of fewer levels."""
     codec = data.codec
     if isinstance(codec, Codes):
-        return originals(images_of(Path(data.source), codec.shape))
+        return originals(images_of(Path(data.source)))
     if not isinstance(codec, Picture) or codec.levels == 256:
         return data
     if not data.source:

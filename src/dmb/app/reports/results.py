@@ -58,7 +58,7 @@ def results(contents: Contents) -> list[Block]:
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        about = "Images and their reconstructions: PSNR {psnr:.2f} dB over {images:,} images; {codes:,} codes, "
+        about = "Images and their reconstructions: PSNR {psnr:.2f} dB over test images; {codes:,} codes, "
         about = (about + "perplexity {perplexity:.1f}.").format(**found)
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))

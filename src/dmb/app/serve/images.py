@@ -5,7 +5,7 @@ from typing import Any
 import gradio as gr
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -88,11 +88,7 @@ class ImageKind(Kind):
 
     def erased(self, strokes: list[Bool[np.ndarray, "h w"]]) -> Bool[Tensor, " d"]:
         """The tokens that were brushed over, each by at least a quarter."""
-        down, across = self.view.grid
-        cells = np.zeros((down, across), dtype=bool)
-        for stroke in strokes:
-            small = Image.fromarray(stroke.astype(np.float32)).resize((across, down), Image.Resampling.BOX)
-            cells |= np.asarray(small) >= ERASED
+        cells = _covered(strokes, *self.view.grid) >= ERASED
         channels = self.playground.bridge.num_positions // cells.size
         return torch.from_numpy(cells.ravel().repeat(channels))
 
@@ -104,9 +100,7 @@ class ImageKind(Kind):
         small = flat.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BOX)
         values = np.array(small).reshape(height, width, channels)
         if isinstance(codec, Codes):
-            for stroke in strokes:
-                over = Image.fromarray(stroke.astype(np.float32)).resize((width, height), Image.Resampling.BOX)
-                values[np.asarray(over) > 0] = GREY
+            values[_covered(strokes, height, width) > 0] = GREY
             return torch.from_numpy(codec.encode(values[None])[0]).long()
         if isinstance(codec, Picture):
             return torch.from_numpy(values.ravel().astype(np.int64) * codec.levels // 256)
@@ -123,3 +117,10 @@ class ImageKind(Kind):
     def brush(self) -> int:
         """The width of a brush that covers a token, but no less than one can see."""
         return max(12, CANVAS // max(self.view.grid))
+
+
+def _covered(strokes: list[Bool[np.ndarray, "h w"]], down: int, across: int) -> Float[np.ndarray, "down across"]:
+    """The share of each cell of a grid that a stroke covers: the largest share, if there are several strokes."""
+    drawn = (Image.fromarray(stroke.astype(np.float32)) for stroke in strokes)
+    shares = (np.asarray(stroke.resize((across, down), Image.Resampling.BOX)) for stroke in drawn)
+    return np.max([np.zeros((down, across), dtype=np.float32), *shares], axis=0)

@@ -1,6 +1,5 @@
 """Images as codes of a VQ-VAE."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,18 @@ from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.data.codecs.base import filled
 from dmb.data.codecs.grid import Grid
 from dmb.data.codecs.picture import ImageCodec
-from dmb.files import write_json
 
 SUMMARY, SHEET = "tokenizer.json", "sheet.png"
 """Files in a folder of codes: its description, and validation images beside their reconstructions."""
 KEPT = "summary.json"
-"""What a bridge's run keeps of the summary: `psnr`, `perplexity`, `codes` and the number of `images`."""
+"""What a bridge's run calls its copy of the description."""
 
 _GREY = 128
 """What the encoder sees where a template says nothing."""
 
 
 class Codes(ImageCodec):
-    """Images as squares of `grid` × `grid` codes, by row. `Codes.of(folder)` makes the codec of a VQ-VAE.
+    """Images as squares of `grid` × `grid` codes, by row.
 
     Only where the VQ-VAE lies is kept; it is read when the first image is asked for. The run of a bridge over codes has
     a copy (`keep`), so that whatever becomes of the folder of the codes, the bridge's run is whole.
@@ -44,33 +42,15 @@ class Codes(ImageCodec):
 
     def __init__(self, vqvae: str, digest: str, grid: int, codes: int, shape: list[int]):
         super().__init__(shape, num_states=codes, num_positions=grid**2, across=grid)
-        if grid < 1 or codes < 1:
-            raise ValueError(f"grid and codes must be at least 1, got {grid} and {codes}")
-        if shape[0] % grid or shape[1] % grid:
-            raise ValueError(f"height and width must be multiples of the grid, {grid}, got {shape[0]} and {shape[1]}")
         self.vqvae, self.digest, self.grid, self.codes = vqvae, digest, grid, codes
         self._loaded: VQVAE | None = None
-
-    @classmethod
-    def of(cls, folder: Path) -> "Codes":
-        """The codec of the VQ-VAE in `folder`."""
-        vqvae = VQVAE.from_pretrained(folder)
-        shape = [vqvae.size, vqvae.size, vqvae.channels]
-        codec = cls(str(folder), vqvae.digest(), vqvae.grid, vqvae.codes, shape)
-        codec._loaded = vqvae
-        return codec
 
     def keep(self, folder: Path) -> None:
         """Put a copy of the VQ-VAE there; and, if its folder has them, of its sheet and its summary."""
         self._model().write(folder)
-        own = Path(self.vqvae)
-        for name in (SHEET, KEPT):
-            if (own / name).is_file():
-                shutil.copyfile(own / name, folder / name)
-        if (own / SUMMARY).is_file():
-            about = json.loads((own / SUMMARY).read_text(encoding="utf-8"))
-            kept = {name: about[name] for name in ("psnr", "perplexity", "codes")}
-            write_json(folder / KEPT, kept | {"images": sum(about["images"].values())})
+        for name, kept in ((SHEET, SHEET), (SUMMARY, KEPT)):
+            if (Path(self.vqvae) / name).is_file():
+                shutil.copyfile(Path(self.vqvae) / name, folder / kept)
 
     def vectors(self) -> Float[Tensor, "n e"]:
         """The codebook: the vector of every code, for `dmb.grouping.by_vectors`."""
@@ -109,8 +89,8 @@ class Codes(ImageCodec):
         if self._loaded is None:
             if not Path(self.vqvae).is_dir():
                 raise ValueError(f"{self.vqvae} must hold the VQ-VAE of these codes, got no such folder")
-            found = Codes.of(Path(self.vqvae))
-            if found.config() | {"vqvae": self.vqvae} != self.config():
+            found = VQVAE.from_pretrained(self.vqvae)
+            if found.digest() != self.digest:
                 raise ValueError(f"{self.vqvae} holds another VQ-VAE than the one that made this model's codes")
-            self._loaded = found._model()
+            self._loaded = found
         return self._loaded

@@ -12,19 +12,15 @@ tokenizer.json            a summary; written last: a folder without it is not fi
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
-from torch import Tensor
 
 from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.app.tokenizer.codec import SUMMARY, Codes
-from dmb.app.tokenizer.metrics import perplexity, psnr
-from dmb.app.tokenizer.settings import TokenizerSettings, picture_of
+from dmb.app.tokenizer.settings import picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
 from dmb.data.home import Progress, explained, mapped, unseen
 from dmb.data.loading import is_name, load
@@ -34,7 +30,7 @@ from dmb.files import write_array, write_json
 FORMAT = 1
 SETTINGS = "tokenizer-settings.json"
 
-_SHOWN = (32, 18, 8, 2, 1)  # how many pairs a sheet may have: so many fill its rows, and no pair is torn apart
+_PAIRS = 32  # on a sheet
 
 
 def is_codes(source: str | Path) -> bool:
@@ -49,9 +45,7 @@ def is_codes(source: str | Path) -> bool:
     if (folder / SUMMARY).is_file():
         return True
     if (folder / SETTINGS).is_file():
-        raise ValueError(
-            f"{folder} has no {SUMMARY}, so its codes are not finished: continue with dmb tokenize --resume"
-        )
+        raise ValueError(f"{folder} has no {SUMMARY}, so it is not finished: continue with dmb tokenize --resume")
     if (folder / "run.json").is_file():
         raise ValueError(f"{folder} must hold images, or codes of images, to be read as data, got the folder of a run")
     return False
@@ -66,8 +60,17 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     about = summary_of(folder)
     with explained(f"{folder / SUMMARY} does not describe codes", KeyError, TypeError):
         own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
-        labelled, counts, names = about["classes"] > 0, about["images"], tuple(about.get("class_names", ()))
-        splits = Splits(*(_read(folder, part, own, labelled, counts[part]) for part in Splits._fields))
+        counts, names = about["images"], tuple(about.get("class_names", ()))
+
+        def array(name: str, *shape: int) -> np.ndarray:
+            return mapped(folder / f"{name}.npy", "unsigned integers", np.unsignedinteger, shape)
+
+        def rows(part: str) -> Rows:
+            labels = array(f"{part}_labels", counts[part]) if about["classes"] else None
+            with explained(f"{folder / part}.npy", ValueError):
+                return Rows(array(part, counts[part], own.num_positions), own.codes, labels=labels)
+
+        splits = Splits(*map(rows, Splits._fields))
     if isinstance(codec, Codes) and codec.meaning() == own.meaning():
         own = codec
     return DataSet(
@@ -80,17 +83,10 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     )
 
 
-def write_codes(
-    folder: Path,
-    vqvae: VQVAE,
-    images: DataSet,
-    settings: TokenizerSettings,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress | None = None) -> dict[str, Any]:
     """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
 
-    `images` and `settings` are those it was trained with; `progress` is called with the number of images done, and of
-    all.
+    `images` are those it was trained with; `progress` is called with the number of images done, and of all.
     """
     picture, progress, done = picture_of(images), progress or unseen, 0
     counts = {part: len(split) for part, split in images.splits().items()}
@@ -103,21 +99,20 @@ def write_codes(
             progress(done, sum(counts.values()))
         write_array(folder / f"{part}.npy", np.concatenate(codes))
         if labels is not None:
-            lowest = np.min_scalar_type(images.num_classes - 1)
-            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(lowest))
-    test = torch.from_numpy(np.concatenate([*picture.shown(images.test)]))
-    seen = vqvae.encode(test).cpu()
+            smallest = np.min_scalar_type(images.num_classes - 1)
+            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(smallest))
+    ratio, used = vqvae.judged(torch.from_numpy(np.concatenate([*picture.shown(images.test)])))
     about = {
         "format": FORMAT,
         "source": images.source,
-        "settings": asdict(settings),
+        "settings": vqvae.config(),
         "shape": picture.shape,
         "codes": vqvae.codes,
         "classes": images.num_classes,
         "class_names": images.class_names,
         "digest": vqvae.digest(),
-        "psnr": psnr(test, vqvae.decode(seen).cpu()),
-        "perplexity": perplexity(seen, vqvae.codes),
+        "psnr": ratio,
+        "perplexity": used,
         "images": counts,
         "unigram_bits": images.baselines(),
     }
@@ -127,29 +122,21 @@ def write_codes(
 
 def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
     """A picture of validation images, each beside its reconstruction."""
-    Picture(picture_of(images).shape).write(path, paired(vqvae, images).flatten(1).long())
+    split, (height, width, channels) = images.validation, picture_of(images).shape
+    before = torch.from_numpy(picture_of(images).images(split[split.spread(_PAIRS)]))
+    pairs = torch.cat([before, vqvae.reconstruct(before).cpu()], dim=2)
+    Picture([height, 2 * width, channels]).write(path, pairs.flatten(1).long())
 
 
-def paired(vqvae: VQVAE, images: DataSet) -> UInt8[Tensor, "k h w c"]:
-    """A few validation images, each followed by its reconstruction."""
-    split = images.validation
-    rows = split.spread(next(count for count in _SHOWN if count <= len(split)))
-    before = torch.from_numpy(picture_of(images).images(split[rows]))
-    return torch.stack([before, vqvae.reconstruct(before).cpu()], dim=1).flatten(0, 1)
-
-
-def images_of(folder: Path, shape: list[int]) -> DataSet:
+def images_of(folder: Path) -> DataSet:
     """The images that the codes in a folder are of, as they were before: in the same splits and order.
 
-    A ValueError if they are not there, have changed, or have another shape.
+    A ValueError if they are not there, or have changed.
     """
     about = summary_of(folder)
     with explained(f"the images of {folder} cannot be read", ValueError, KeyError):
         source, bits = about["source"], about["unigram_bits"]
         data = load(source)
-    found = data.codec.shape if isinstance(data.codec, Picture) else type(data.codec).__name__
-    if found != shape:
-        raise ValueError(f"{source} must hold images of shape {shape}, like those of {folder}, got {found}")
     if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
         raise ValueError(f"{source} has changed since {folder} was made from it: make it again with dmb tokenize")
     return data
@@ -160,17 +147,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     file = folder / SUMMARY
     with explained(f"{file} cannot be read", OSError, ValueError):
         about = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        found = about.get("format") if isinstance(about, dict) else None
+    found = about.get("format") if isinstance(about, dict) else None
+    if found != FORMAT:
         raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {found}")
     return about
-
-
-def _read(folder: Path, part: str, codec: Codes, labelled: bool, count: int) -> Rows:
-    def array(name: str, *shape: int) -> np.ndarray:
-        return mapped(folder / name, "unsigned integers", np.unsignedinteger, shape)
-
-    tokens = array(f"{part}.npy", count, codec.num_positions)
-    labels = array(f"{part}_labels.npy", count) if labelled else None
-    with explained(f"{folder / f'{part}.npy'}", ValueError):
-        return Rows(tokens, codec.codes, labels=labels)

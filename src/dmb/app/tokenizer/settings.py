@@ -1,15 +1,13 @@
 """All settings of an image tokenizer."""
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from dmb.app.tokenizer.autoencoder import VQVAE, Architecture
 from dmb.data import DataSet, Picture
-from dmb.networks.base import MOST_BLOCKS
 from dmb.seeding import seed_of
-from dmb.training.settings import MOST_RATE, MOST_ROWS
+from dmb.training.settings import check_common
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +43,7 @@ class TokenizerSettings(Architecture):
     """Number of checkpoints to keep, besides that of the best evaluation."""
 
     def __post_init__(self) -> None:
-        whole = ("steps", "batch_size", "log_every", "evaluate_every", "evaluate_images", "keep")
-        least = dict.fromkeys(whole, 1) | dict.fromkeys(("seed", "warmup", "detail", "commitment", "patience"), 0)
-        for name, bound in least.items():
-            if not bound <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and at least {bound}, got {getattr(self, name)}")
-        for name, most in {"batch_size": MOST_ROWS, "learning_rate": MOST_RATE, "blocks": MOST_BLOCKS}.items():
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self, name)}")
-        for name in ("learning_rate", "minutes"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be finite and positive, got {value}")
+        check_common(self, ("steps", "evaluate_images"), ("detail", "commitment"))
 
     @property
     def total_steps(self) -> int:

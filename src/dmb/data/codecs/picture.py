@@ -20,7 +20,7 @@ from dmb.files import write_array
 
 _AT_ONCE = 256  # images that are held as tokens
 _IN_TERMINAL = 16  # pixels of the longer side, two characters each
-_ON_SHEET = 96  # the same, as small images are enlarged
+_ON_SHEET = 96  # pixels of the shorter side, as small images are enlarged
 _LARGEST_SHEET = 4096
 _GAP, _BETWEEN = 2, 128  # of images on a sheet: pixels, and a grey that black and white ones stand out from
 
@@ -157,6 +157,6 @@ def _drawable(images: UInt8[np.ndarray, "b h w c"]) -> UInt8[np.ndarray, "b h w 
 
 def _enlarged(images: UInt8[np.ndarray, "b h w *c"]) -> Any:
     """One picture of all, in which small images are enlarged."""
-    longer, across = max(images.shape[1:3]), math.ceil(math.sqrt(len(images)))
-    scale = max(1, min(_ON_SHEET // longer, _LARGEST_SHEET // (longer * across)))
+    shorter, longer = sorted(images.shape[1:3])
+    scale = max(1, min(_ON_SHEET // shorter, _LARGEST_SHEET // (longer * math.ceil(math.sqrt(len(images))))))
     return pillow().fromarray(sheet(images.repeat(scale, axis=1).repeat(scale, axis=2), _GAP, _BETWEEN))

@@ -1,20 +1,19 @@
 """CIFAR-10: 60,000 small photographs in ten classes, the usual benchmark of pixel models."""
 
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from jaxtyping import UInt8
 
 from dmb.data.base import DataSet
-from dmb.data.cache import cached, digest_of
+from dmb.data.cache import digest_of
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, explained, mapped
+from dmb.data.home import Progress, data_home, existing, mapped, tidy
 from dmb.data.partition import Splits, set_apart
 from dmb.data.pixels import Pixels
+from dmb.files import write_array
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
@@ -23,11 +22,7 @@ SHAPE = (32, 32, 3)
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 BATCH = 10_000  # images of a file in the archive: five to train on, one to test
 
-_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-
-Records = UInt8[np.ndarray, "N 3073"]
-"""An image each: its class, then its values, a channel after the other of a pixel after the other."""
 
 
 def cifar10(levels: int = 256) -> DataSet:
@@ -38,109 +33,76 @@ def cifar10(levels: int = 256) -> DataSet:
     channel has so many `levels`, see `Picture`.
     """
     codec = Picture(list(SHAPE), levels)
-    records = _records()
-    x, y = records[:, 1:].reshape(-1, *SHAPE), records[:, 0]
-    parts = (*set_apart(5 * BATCH, BATCH // 2), np.arange(5 * BATCH, 6 * BATCH))
+    x, y, x_test, y_test = _read(_prepared())
+    train, validation = (Pixels(x, levels, labels=y, rows=rows) for rows in set_apart(5 * BATCH, BATCH // 2))
     return DataSet(
         name="cifar10",
         source="cifar10",
         codec=codec,
-        **Splits(*(Pixels(x, levels, labels=y, rows=rows) for rows in parts))._asdict(),
+        **Splits(train, validation, Pixels(x_test, levels, labels=y_test))._asdict(),
         num_classes=len(CLASSES),
         class_names=CLASSES,
     )
 
 
 def prepare_cifar10(source: Path | None = None, progress: Progress | None = None) -> Path:
-    """Unpack CIFAR-10 once and for all, and return where.
+    """Put CIFAR-10 into the data folder as four arrays, and return where.
 
     Args:
         source: `cifar-10-binary.tar.gz`, or a folder with `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`.
             Default: what is in the data folder, else a download.
         progress: called with the bytes downloaded so far and in all (0 if the server does not say).
     """
-    return Path(str(_records(source, fetch=True, progress=progress).filename))
+    return _prepared(source, fetch=True, progress=progress)
 
 
-def _records(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> np.memmap:
-    def chunks() -> Iterator[Records]:
-        given = source or _found()
-        if given is not None and given.is_dir():
-            yield from _from_arrays(given)
-        elif given is not None:
-            found = digest_of(existing(given))
-            if found != SHA256:
-                raise ValueError(
-                    f"{given} must be {ARCHIVE} with the SHA-256 {SHA256[:12]}…, got {found[:12]}… "
-                    f"({given.stat().st_size:,} bytes): download it again"
-                )
-            with given.open("rb") as file:
-                yield from _unpacked(file, str(given))
-        else:
-            keep = _folder() / ARCHIVE
-            with downloaded(
-                "cifar10", URL, keep, digest=SHA256, algorithm="sha256", fetch=fetch, copy="PATH", progress=progress
-            ) as archive:
-                yield from _unpacked(archive, URL)
-
-    return cached("cifar10", [SHA256], chunks, again=source is not None)
-
-
-def _folder() -> Path:
-    return data_home() / "cifar10"
+def _prepared(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> Path:
+    folder = data_home() / "cifar10"
+    if source is None and all((folder / f"{name}.npy").is_file() for name in _ARRAYS):
+        return folder
+    given = source or next((path for path in (folder / ARCHIVE, data_home() / ARCHIVE) if path.is_file()), None)
+    if given is None:
+        options = {"digest": SHA256, "algorithm": "sha256", "copy": "PATH"}
+        with downloaded("cifar10", URL, folder / ARCHIVE, fetch=fetch, progress=progress, **options) as archive:
+            arrays = _unpacked(archive)
+    elif given.is_dir():
+        arrays = _read(given)
+    else:
+        found = digest_of(existing(given))
+        if found != SHA256:
+            wanted = f"{ARCHIVE} with the SHA-256 {SHA256[:12]}…"
+            raise ValueError(f"{given} must be {wanted}, got {found[:12]}…: download it again")
+        with given.open("rb") as file:
+            arrays = _unpacked(file)
+    for name, values in zip(_ARRAYS, arrays, strict=True):
+        write_array(tidy(folder) / f"{name}.npy", values)
+    return folder
 
 
-def _found() -> Path | None:
-    if all((_folder() / f"{name}.npy").is_file() for name in _ARRAYS):
-        return _folder()
-    return next((path for path in (_folder() / ARCHIVE, data_home() / ARCHIVE) if path.is_file()), None)
+def _read(folder: Path) -> list[np.ndarray]:
+    """The four arrays, memory-mapped."""
+    arrays, advice = [], f": give the folder of all four arrays, or {ARCHIVE}"
+    for part, count in (("train", 5 * BATCH), ("test", BATCH)):
+        x_path, y_path = (existing(folder / f"{name}_{part}.npy") for name in "xy")
+        x = mapped(x_path, "uint8", np.uint8, (count, *SHAPE), advice=advice)
+        y = mapped(y_path, "integers", np.integer, (count,), (count, 1), advice=advice)  # Keras has two axes
+        if y.min() < 0 or y.max() >= len(CLASSES):
+            raise ValueError(f"{y_path} must hold labels in [0, {len(CLASSES)}), got {y.min()} to {y.max()}")
+        arrays += [x, y.reshape(count)]
+    return arrays
 
 
-def _from_arrays(folder: Path) -> Iterator[Records]:
-    x_train, y_train, x_test, y_test = (_array(folder, name) for name in _ARRAYS)
-    for x, y in ((x_train, y_train), (x_test, y_test)):
-        for first in range(0, len(x), BATCH):
-            rows = slice(first, first + BATCH)
-            yield _joined(y[rows], x[rows])
-
-
-def _array(folder: Path, name: str) -> np.ndarray:
-    path, count = existing(folder / f"{name}.npy"), (5 if name.endswith("train") else 1) * BATCH
-    advice = f": give the folder of all four arrays, or {ARCHIVE}"
-    if name.startswith("x"):
-        return mapped(path, "uint8", np.uint8, (count, *SHAPE), advice=advice)
-    labels = mapped(path, "integers", np.integer, (count,), (count, 1), advice=advice)  # Keras has two axes
-    if labels.min() < 0 or labels.max() >= len(CLASSES):
-        raise ValueError(f"{path} must hold labels in [0, {len(CLASSES)}), got {labels.min()} to {labels.max()}")
-    return labels.reshape(count)
-
-
-def _unpacked(file: BinaryIO, name: str) -> Iterator[Records]:
+def _unpacked(file: BinaryIO) -> list[np.ndarray]:
+    """The arrays in an archive. Its digest is right, so all of it is."""
     file.seek(0)
-    batches: dict[str, Records] = {}
-    again = ": download it again"
-    with explained(f"{name} is damaged", advice=again), tarfile.open(fileobj=file, mode="r|gz") as archive:
+    batches = {}
+    with tarfile.open(fileobj=file, mode="r|gz") as archive:
         for member in archive:
-            batch = Path(member.name).name.removesuffix(".bin")
-            content = archive.extractfile(member) if batch in _BATCHES else None
-            if content is not None:
-                batches[batch] = _channels_last(content.read())
-    missing = [batch for batch in _BATCHES if batch not in batches]
-    if missing:
-        raise ValueError(f"{name} must hold {', '.join(_BATCHES)}, got no {missing[0]}{again}")
-    yield from (batches[batch] for batch in _BATCHES)
-
-
-def _channels_last(content: bytes) -> Records:
-    """In the archive an image is a byte for the class, then all reds, all greens and all blues, each row by row."""
-    height, width, channels = SHAPE
-    size = 1 + height * width * channels
-    if len(content) != BATCH * size:
-        raise ValueError(f"a batch must have {BATCH * size:,} bytes, got {len(content):,}")
-    records = np.frombuffer(content, dtype=np.uint8).reshape(BATCH, size)
-    planes = records[:, 1:].reshape(-1, channels, height, width)
-    return _joined(records[:, 0], planes.transpose(0, 2, 3, 1))
-
-
-def _joined(y: np.ndarray, x: np.ndarray) -> Records:
-    return np.concatenate([y[:, None].astype(np.uint8), x.reshape(len(x), -1)], axis=1)
+            content = archive.extractfile(member)
+            if content is not None and member.name.endswith(".bin"):
+                batches[Path(member.name).stem] = np.frombuffer(content.read(), dtype=np.uint8).reshape(BATCH, -1)
+    records = np.concatenate([batches[name] for name in sorted(batches)])  # the last is test_batch
+    # an image is a byte for the class, then all reds, all greens and all blues, each row by row
+    x, y = records[:, 1:].reshape(-1, SHAPE[2], *SHAPE[:2]).transpose(0, 2, 3, 1), records[:, 0]
+    end = 5 * BATCH
+    return [x[:end], y[:end], x[end:], y[end:]]

@@ -2,9 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.grid import pillow
 from dmb.data.codecs.picture import states_of_values
-from dmb.data.home import Progress, explained, reason, unseen
+from dmb.data.home import Progress, existing, explained, unseen
 from dmb.data.partition import Splits, tenths
 from dmb.data.pixels import Pixels
 
@@ -49,7 +47,7 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
     classes, labels = _classes(folder, paths)
     pixels, notes = _pixels(paths, colour, progress)
     if others:
-        notes.append(f"{_files(others)} with other extensions than {', '.join(EXTENSIONS)} not read")
+        notes.append(f"files not read, with other extensions than {', '.join(EXTENSIONS)}: {others:,}")
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
     with explained(f"{folder}", ValueError):
@@ -67,27 +65,25 @@ def images(folder: str | Path, levels: int = 256, colour: bool = False, progress
 
 def _images_in(folder: Path) -> tuple[list[Path], int]:
     """In the order of their names below `folder`, which is the same on every machine; and how many other files."""
-    files = list(_files_in(folder, ()))
+    files = list(_files_in(folder))
     paths = [path for path in files if path.suffix.lower() in EXTENSIONS]
     if not paths:
         raise ValueError(f"{folder} must hold images ({', '.join(EXTENSIONS)}), got none")
     return sorted(paths, key=lambda path: path.relative_to(folder).parts), len(files) - len(paths)
 
 
-def _files_in(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """All files in it and the folders in it that are not hidden; `above` are the folders that lead here."""
-    real = folder.resolve()
-    if real in above:
-        raise ValueError(f"{folder} must not link to a folder that contains it, got {real}: remove the link")
-    try:
-        names = os.listdir(folder)
-    except OSError as error:
-        raise ValueError(f"the folder {folder} cannot be read: {error.strerror}") from error
-    for path in (folder / name for name in names if not name.startswith(".")):
-        if path.is_dir():
-            yield from _files_in(path, (*above, real))
-        else:
-            yield path
+def _files_in(folder: Path) -> Iterator[Path]:
+    """All files in it and the folders in it that are not hidden."""
+
+    def fail(error: OSError) -> None:
+        raise ValueError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+
+    for place, inside, names in os.walk(folder, onerror=fail, followlinks=True):
+        here = Path(place)
+        if here.is_symlink() and here.resolve() in (above.resolve() for above in here.parents):
+            raise ValueError(f"{here} must not link to a folder that contains it, {here.resolve()}: remove the link")
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        yield from (here / name for name in names if not name.startswith("."))
 
 
 def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | None]:
@@ -106,7 +102,7 @@ def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | N
 def _pixels(paths: list[Path], colour: bool, progress: Progress | None) -> tuple[np.ndarray, list[str]]:
     digests, progress = list[str](), progress or unseen
     for done, path in enumerate(paths, 1):
-        digests.append(_digest(path))
+        digests.append(digest_of(existing(path)))
         progress(done, len(paths))
     headers = cached("headers", [FORMAT, digests], lambda: (_header(path) for path in paths))
     sizes, grey, transparent = headers[:, :2], headers[:, 2] > 0, headers[:, 3] > 0
@@ -122,49 +118,23 @@ def _pixels(paths: list[Path], colour: bool, progress: Progress | None) -> tuple
 
     def decoded() -> Iterator[np.ndarray]:
         for done, path in enumerate(paths, 1):
-            yield _decoded(path, mode).reshape(1, *sizes[0, ::-1], len(mode))
+            with explained(f"{path} cannot be read as an image"), pillow().open(path) as file:
+                pixels = np.asarray(file.convert(mode))
+            yield pixels.reshape(1, *sizes[0, ::-1], len(mode))
             progress(done, len(paths))
 
     notes = []
     if mode == "RGB" and grey.any():
-        notes.append(f"{_files(int(grey.sum()))} in grey read as colour")
+        notes.append(f"files in grey, read as colour: {grey.sum():,}")
     if transparent.any():
-        notes.append(f"transparency dropped from {_files(int(transparent.sum()))}")
+        notes.append(f"files whose transparency was dropped: {transparent.sum():,}")
     return cached("images", [FORMAT, mode, digests], decoded), notes
-
-
-def _digest(path: Path) -> str:
-    if not path.is_file():
-        raise ValueError(f"{path} must be a file, got {'a link to nothing' if path.is_symlink() else 'a device'}")
-    try:
-        return digest_of(path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _header(path: Path) -> np.ndarray:
     """Width, height, whether it is grey, and whether it has transparency, without decoding the image."""
-    with _opened(path) as file:
+    with explained(f"{path} cannot be read as an image"), pillow().open(path) as file:
         (width, height), mode, transparent = file.size, file.mode, file.has_transparency_data
     if mode.startswith(_DEEP):
         raise ValueError(f"{path} must have 8 bits per channel, got an image of mode {mode}")
     return np.array([[width, height, mode in _GREY, transparent]], dtype=np.int32)
-
-
-def _decoded(path: Path, mode: str) -> np.ndarray:
-    with _opened(path) as file:
-        return np.asarray(file.convert(mode))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with pillow().open(path) as file:
-            yield file
-    except Exception as error:  # Pillow raises anything
-        why = "" if str(path) in str(error) else f": {reason(error)}"  # it says no more than that
-        raise ValueError(f"{path} cannot be read as an image{why}") from error
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
