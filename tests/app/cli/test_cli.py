@@ -319,6 +319,17 @@ def no_preparation(tmp_path):
         (a_short_file, "train short.txt", "longer than"),
         (no_preparation, "train", "DATA is missing: give a file"),
         (no_preparation, "train digits --witdh 64", "--witdh, 64; did you mean --width?"),
+        (no_preparation, "train digits --lr 1e-3", "--lr, 1e-3; did you mean --learning-rate?"),
+        (no_preparation, "train digits --epochs 3", "did you mean --minutes or --score-steps?"),
+        (no_preparation, "train digits --device cpu", "did you mean --accelerator cpu"),
+        (no_preparation, "train digits --data x", "did you mean DATA without a flag?"),
+        (no_preparation, "evaluate run --lr 1", "unrecognized options: --lr, 1; see dmb evaluate --help"),
+        (no_preparation, "train text --data x.txt", "text is a recipe, not data: name the data first"),
+        (no_preparation, "train images photos", "dmb train DATA --recipe images"),
+        (no_preparation, "train digits photos", "unexpected argument: photos; see"),
+        (no_preparation, "sample", "missing: RUN (the run folder); see dmb sample --help"),
+        (no_preparation, "impute", "missing: RUN (the run folder, of a table), FILE (the file with gaps"),
+        (no_preparation, "help trian", "no command called 'trian': did you mean train?"),
         (no_preparation, "train digits --cycles three", "--cycles must be a whole number, got 'three'; see"),
         (no_preparation, "train digits --length ten", "--length must be a whole number, got 'ten'; see"),
         (no_preparation, "train digits --minutes ten", "--minutes must be a number, got 'ten'; see"),
@@ -331,7 +342,10 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --resume", "--resume needs --out"),
         (a_full_folder, "train digits --out full", "exists already"),
         (a_file_in_the_way, "train digits --out file/run", "cannot write to"),
-        (no_preparation, "evaluate nowhere", "not a run folder"),
+        (no_preparation, "evaluate nowhere", "not a run folder: it has no run.json; dmb train DATA makes one"),
+        (an_old_run, "evaluate odl", "odl is not a run folder: did you mean old?"),
+        (an_old_run, "evaluate .", "it has no run.json; there are 'old'"),
+        (a_short_file, "evaluate short.txt", "it is a file; dmb train short.txt makes a run of it"),
         (an_old_run, "evaluate old", "run of format 0, made by dmb 0.0.1"),
         (an_old_run, "resume old", "run of format 0"),
         (an_old_run, "report old", "run of format 0"),
@@ -421,6 +435,17 @@ def test_every_command_has_a_help_page_that_names_its_options(capsys):
     assert dmb_() == 0
     overview = capsys.readouterr().out
     assert all(command in overview for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "as_"),
+    [("help", "--help"), ("help prepare", "prepare --help"), ("version", "--version"), ("-V", "--version")],
+)
+def test_help_and_the_version_are_found_by_other_names_too(capsys, asked, as_):
+    for words in (asked, as_):
+        assert dmb_(*words.split()) == 0
+    said = capsys.readouterr().out
+    assert said[: len(said) // 2] == said[len(said) // 2 :] != ""
 
 
 def test_help_shows_the_settings_of_the_data_that_are_named(capsys):

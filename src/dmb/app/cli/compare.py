@@ -29,7 +29,7 @@ class Compare:
     """What to train on; see dmb train."""
     recipe: str | None = None
     """The settings that all rows share; see dmb train."""
-    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    out: Annotated[Path | None, arg(metavar="FOLDER", aliases=["-o"])] = None
     """The folder of the comparison; default: runs/compare-<data>."""
     rows: Annotated[tuple[str, ...], arg(metavar="ROW")] = ()
     """The rows to compare; default: all rows that suit the data."""

@@ -31,7 +31,7 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int = 0,
-    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    out: Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])] = None,
     accelerator: Accelerator = "auto",
     recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,

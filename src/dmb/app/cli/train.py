@@ -52,7 +52,7 @@ class Train:
     recipe: str | None = None
     """The settings to start from; default: those that suit the data. Give a name (digits, text, table, array,
     sequences, records, images, codes, text8, text8_paper, codes_paper), a run folder, or FILE.py:FUNCTION."""
-    out: Annotated[Path | None, arg(metavar="RUN")] = None
+    out: Annotated[Path | None, arg(metavar="RUN", aliases=["-o"])] = None
     """The run folder; default: runs/<data>-<time>."""
     resume: bool = False
     """Continue the run in --out, if it exists, with its settings; for jobs that a scheduler restarts."""
