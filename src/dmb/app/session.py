@@ -18,7 +18,7 @@ from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
 from dmb.data import DataSet
-from dmb.training import Engine, Fact, TrainingSettings, train
+from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
 from dmb.training.engine import engine, exit_now
 
 MODEL = ("data.", "process.", "network.", "head")
@@ -88,7 +88,7 @@ def session(
     elif chief and report is None:
         say(console, f"nothing left to do: {_ended(run)}")
     elif chief:
-        say(console, _finished(run))
+        say(console, _finished(run, report))
     return ended(number, fabric)
 
 
@@ -130,13 +130,17 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
         raise ValueError(f"{names} cannot change during a run: start another run with dmb train")
 
 
-def _finished(run: Run) -> str:
-    """The result of a finished run, and the commands to use next."""
+def _finished(run: Run, last: TrainingReport) -> str:
+    """Why a run has ended, if not with its last step; its result, and the commands to use next."""
     best, path = run.best(), shlex.quote(str(run.path))
     if best is None:
         return f"ended before the first evaluation: dmb resume {path} continues"
     bound = f"{best.bits:.4f} ± {best.stderr:.4f} bits per {run.codec.token} on validation data, at step {best.step:,}"
-    return f"best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
+    early = ""
+    if last.step < last.total_steps:
+        early = "time is up" if last.seconds_left == 0 else f"stopped early: {_ended(run)}"
+        early += f"; dmb resume {path} --minutes 5 would continue\n" if last.seconds_left == 0 else "\n"
+    return f"{early}best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
 
 
 def _ended(run: Run) -> str:

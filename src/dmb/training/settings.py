@@ -51,7 +51,7 @@ class TrainingSettings:
     matrix_learning_rate: float = 1e-2
     """Learning rate of the logarithms of the rates."""
     warmup: int = 100
-    """Steps over which the learning rate rises from 0."""
+    """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
     decay: Literal["constant", "cosine"] = "constant"
     """The learning rate after warm-up: constant, or falling to 0 along a cosine by the last step."""
     weight_decay: float = 0.01

@@ -102,6 +102,11 @@ def test_a_time_limit_of_a_resumed_run_is_not_kept_and_the_end_says_what_to_do_n
     assert f"best model: {again.best().bits:.4f} ± " in capsys.readouterr().err
 
 
+def test_a_run_whose_time_is_up_says_so(run, capsys):
+    assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 9, "--minutes", 1e-9) == 0
+    assert f"time is up; dmb resume {run} --minutes 5 would continue\nbest model" in capsys.readouterr().err
+
+
 def test_one_command_starts_a_run_or_continues_it(tmp_path, capsys):
     for cycles in (1, 2, 2):
         code = dmb_(
@@ -135,7 +140,7 @@ def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
     assert dmb_("resume", run, "--accelerator", "cpu", *impatient) == 0
     done = Run.open(run).metrics()
     assert done[-1].step < 240
-    capsys.readouterr()
+    assert "stopped early: 2 evaluations have not improved; --patience 4, or 0 (no limit)" in capsys.readouterr().err
     assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
     assert "nothing left to do: 2 evaluations have not improved; --patience" in capsys.readouterr().err
     assert Run.open(run).metrics() == done
@@ -324,7 +329,7 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --device cpu", "did you mean --accelerator cpu"),
         (no_preparation, "train digits --data x", "did you mean DATA without a flag?"),
         (no_preparation, "evaluate run --lr 1", "unrecognized options: --lr, 1; see dmb evaluate --help"),
-        (no_preparation, "train text --data x.txt", "text is a recipe, not data: name the data first"),
+        (no_preparation, "train text --data x.txt", "text is a recipe, and no file or folder: name the data first"),
         (no_preparation, "train images photos", "dmb train DATA --recipe images"),
         (no_preparation, "train digits photos", "unexpected argument: photos; see"),
         (no_preparation, "sample", "missing: RUN (the run folder); see dmb sample --help"),

@@ -64,7 +64,9 @@ def first_look(
     helping = len(others) < len(arguments)
     first = next(iter(others), "")
     if first in RECIPES and first not in BUILT_IN and not Path(first).exists():
-        raise ValueError(f"{first} is a recipe, not data: name the data first, as in dmb train DATA --recipe {first}")
+        raise ValueError(
+            f"{first} is a recipe, and no file or folder: name the data first, as in dmb train DATA --recipe {first}"
+        )
     # which recipe it will be is not known yet: this one allows what any other allows
     flags, _ = parse(recipe(named_recipe(others) or "array"), others)
     nothing = flags.path is None and flags.recipe is None
