@@ -17,7 +17,7 @@ from dmb.data.splits import Stream as Stream
 from dmb.lengths import Lengths
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DataSet:
     """Tokens, and the codec that turns them back into text, images or tables.
 
@@ -64,6 +64,17 @@ class DataSet:
             raise ValueError(f"class_names must have {self.num_classes} names, or none, got {len(self.class_names)}")
         if self.state_counts is not None:
             self._check_state_counts(self.state_counts)
+
+    def __repr__(self) -> str:
+        """The first lines that `dmb train` prints.
+
+        >>> from dmb.data import digits
+        >>> digits()
+        digits: 1,797 sequences of 64 tokens: 1,437 train, 180 validation, 180 test
+        integers in [0, 17) of shape 8 × 8
+        10 classes
+        """
+        return f"{self.name}: " + "\n".join(self.describe())
 
     @property
     def num_positions(self) -> int:
