@@ -86,6 +86,21 @@ def test_numbers_are_sorted_as_numbers_and_rare_values_are_joined(survey):
         assert sum(bar.samples for bar in bars) == pytest.approx(1, abs=1e-5)
 
 
+def test_ranges_and_dates_are_whole_and_in_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        [f"{x:.3f}", f"2{y:03d}-0{1 + y % 9}-17"]
+        for x, y in zip(rng.normal(size=400) * 1000, rng.integers(0, 999, 400), strict=True)
+    ]
+    run = untrained(tmp_path / "run", recipe(), table(tmp_path, ["height", "born"], rows))
+    (block,) = likeness.marginals(Contents(run, 0))
+    for name, start in (("height", lambda label: float(label.split(" to ")[0])), ("born", str)):
+        labels = [bar.label for bar in dict(block.body)[name]][:-1]
+        assert len(labels) == 12
+        assert all(" to " in label and "…" not in label for label in labels)
+        assert labels == sorted(labels, key=start)
+
+
 def test_pairs_are_compared_in_data_and_samples(survey):
     contents = Contents(survey, 0)
     (block,) = likeness.associations(contents)
