@@ -57,7 +57,7 @@ class TrainingSettings:
     weight_decay: float = 0.01
     """Weight decay of the network's matrices, not of biases and norms."""
     weight_decay_until: int | None = None
-    """The step at which weight decay ends; default: never."""
+    """The step at which weight decay ends; None: never."""
     clip: float = 1.0
     """Maximum norm of the gradient; 0: no clipping."""
     ema: float = 0.999
@@ -66,7 +66,7 @@ class TrainingSettings:
     """Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly."""
     infill: float | None = None
     """Share of the training sequences with some positions given, to prepare for filling in templates;
-    default: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
+    None: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
     any_order: float = 0.0
     """Share of the training sequences that are written in an order drawn evenly from all, whatever the speeds of
     positions, to prepare for any set of given positions, and of the orders of an evaluation; for a network that follows
@@ -77,7 +77,7 @@ class TrainingSettings:
     seed: int = 0
     """Seed of data order, noise and dropout."""
     minutes: float | None = None
-    """Stop after this many minutes, counted from the start or from resuming; default: no limit.
+    """Stop after this many minutes, counted from the start or from resuming; None: no limit.
     With decay=cosine, the learning rate falls to 0 by then."""
     patience: int = 0
     """Stop after this many evaluations in a row without improvement; 0: never."""

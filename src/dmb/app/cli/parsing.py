@@ -2,13 +2,15 @@
 
 import contextlib
 import functools
+import inspect
 import io
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
+from tyro.conf import arg
 
 _PLAIN = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
@@ -67,6 +69,10 @@ def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
     @functools.wraps(function)
     def bound(*values: Any, **options: Any) -> Callable[[], int]:
         return functools.partial(function, *values, **options)
+
+    optional = [name for name, found in inspect.signature(function).parameters.items() if found.default is None]
+    hints = get_type_hints(function, include_extras=True)  # "(default: None)" would contradict the text
+    function.__annotations__ |= {name: Annotated[hints[name], arg(help_behavior_hint="")] for name in optional}
 
     def main(arguments: list[str]) -> int:
         return parsed(bound, arguments, prog=f"dmb {function.__name__}")()
