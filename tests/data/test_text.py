@@ -199,8 +199,7 @@ def test_what_was_understood_is_said(prose):
     assert text(prose, length=32).describe() == [
         "75 sequences of 32 tokens: 69 train, 3 validation, 3 test",
         f"{len(set(PROSE))} symbols: {''.join(sorted(set(PROSE)))!r}",
-        "too few tokens for a sequence are left at the end of a split, and not evaluated: "
-        "24 train, 28 validation, 28 test",
+        "tokens at the end of a split that do not fill a sequence are not evaluated: 24 train, 28 validation, 28 test",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+import statistics
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -106,7 +107,10 @@ def ended(number: int, fabric: Engine) -> int:
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
-    """Estimated time of all steps of Score-learning on this device, from one trial step that is discarded."""
+    """Estimated time of all steps of Score-learning on this device, from trial steps that are discarded.
+
+    There are up to five of them, in about a second: a single one may be slow by chance.
+    """
     model = copy.deepcopy(model)  # a step leaves traces
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
@@ -114,13 +118,14 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     orders: dict[str, Any] = {"orders": settings.orders, "singles": settings.fitting_singles}
     options = {} if model.ordered is None else orders
     generator = torch.Generator(model.device).manual_seed(0)
-    seconds = []
+    seconds: list[float] = []
     with torch.random.fork_rng(devices=[]):
-        for _ in range(2):  # the first one warms up
+        while len(seconds) < 2 or (len(seconds) < 6 and sum(seconds) < 1):
             began = time.perf_counter()
             model.loss(x_0, label=label, generator=generator, **options).mean().backward()
             seconds.append(time.perf_counter() - began)
-    return 1.2 * seconds[-1] * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
+    each = statistics.median(seconds[1:])  # the first one warms up
+    return 1.2 * each * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
 
 
 def _refuse_another_model(before: Recipe, now: Recipe) -> None:

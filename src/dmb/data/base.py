@@ -116,7 +116,7 @@ class DataSet:
         ends = {name: split.left_over for name, split in splits.items() if isinstance(split, Stream)}
         if any(ends.values()):
             listed = ", ".join(f"{count:,} {name}" for name, count in ends.items() if count)
-            lines.append(f"too few tokens for a sequence are left at the end of a split, and not evaluated: {listed}")
+            lines.append(f"tokens at the end of a split that do not fill a sequence are not evaluated: {listed}")
         return lines + list(self.notes)
 
     def digest(self) -> str:
