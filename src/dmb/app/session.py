@@ -19,11 +19,14 @@ from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
 from dmb.data import DataSet
+from dmb.data.codecs import Picture
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
 from dmb.training.engine import engine, exit_now
 
 MODEL = ("data.", "process.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""
+MANY_PIXELS = 1000
+"""Tokens of an image above which its pixels take long to learn."""
 
 
 def session(
@@ -86,10 +89,8 @@ def session(
     number = stopped_by(signals.heeded, fabric)
     if chief and number:
         say(console, f"stopped at a checkpoint; continue with: {shlex.join(again)}")
-    elif chief and report is None:
-        say(console, f"nothing left to do: {_ended(run)}")
     elif chief:
-        say(console, _finished(run, report))
+        say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run, report))
     return ended(number, fabric)
 
 
@@ -173,4 +174,8 @@ def _announce(
         limit = recipe.training.minutes
         lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
     say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe()}{lasts}")
+    square = isinstance(data.codec, Picture) and data.codec.shape[0] == data.codec.shape[1]  # what tokenize takes
+    if square and data.num_positions > MANY_PIXELS and not resume:
+        tokenize = shlex.join(["dmb", "tokenize", recipe.data.source, "--out", "codes"])
+        say(console, f"large images take far less time as codes: {tokenize}, then dmb train codes")
     say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")

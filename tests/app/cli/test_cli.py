@@ -397,6 +397,17 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
 
 
+def test_large_images_are_said_to_be_faster_as_codes(tmp_path, capsys):
+    for side in (4, 20):
+        (tmp_path / f"of {side}").mkdir()
+        for index in range(12):
+            Image.new("RGB", (side, side), (index, 0, 0)).save(tmp_path / f"of {side}" / f"{index}.png")
+        tiny = [*TINY, *flags(levels=4, score_steps=1, batch_size=2, width=4, heads=1)]
+        assert dmb_("train", f"of {side}", "--out", f"run{side}", "--accelerator", "cpu", *tiny) == 0
+        cure = f"dmb tokenize '{tmp_path}/of {side}' --out codes, then dmb train codes\n"
+        assert (cure in capsys.readouterr().err) == (side == 20)
+
+
 def test_a_class_is_sampled_by_its_name(tmp_path, capsys, monkeypatch):
     for name in ("cat", "dog"):
         (tmp_path / "pets" / name).mkdir(parents=True)
