@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
+import dmb
 from app.reports.making import recipe, table, untrained
 from dmb.app.reports import likeness
 from dmb.app.reports.contents import Contents
@@ -99,6 +100,14 @@ def test_ranges_and_dates_are_whole_and_in_their_order(tmp_path):
         assert len(labels) == 12
         assert all(" to " in label and "…" not in label for label in labels)
         assert labels == sorted(labels, key=start)
+
+
+def test_padding_is_no_state_of_records(tmp_path):
+    (tmp_path / "p.fasta").write_text("".join(f">{i}\n{'ACDEFGHIKL'[: 2 + i % 8]}\n" for i in range(200)))
+    run = untrained(tmp_path / "run", recipe(mask=True, floor=0.0), dmb.data.load(tmp_path / "p.fasta"))
+    bars, lengths = likeness.marginals(Contents(run, 0))
+    assert {bar.label for bar in bars.body[0][1]} == set("ACDEFGHIK")
+    assert [bar.label for bar in lengths.body[0][1]] == [str(length) for length in range(1, 10)]
 
 
 def test_pairs_are_compared_in_data_and_samples(survey):

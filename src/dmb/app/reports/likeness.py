@@ -30,7 +30,8 @@ def marginals(contents: Contents) -> list[Block]:
     """How often states occur, in each column or at all positions together."""
     columns, mu, samples, what = contents.columns, contents.marginals, contents.samples, "samples"
     if contents.bridge.lengths is not None:  # all positions together, without padding
-        mu, samples, what = mu[:1], samples[samples != contents.bridge.lengths.padding][:, None], "tokens of samples"
+        pad, what = contents.bridge.lengths.padding, "tokens of samples"
+        mu, samples = mu[:1].index_fill(1, torch.tensor(pad), 0), samples[samples != pad][:, None]
     note = (
         f"Total-variation distance of {len(samples):,} {what} from the data, averaged over positions: "
         f"{total_variation(mu, samples):.4f}; as many independent draws from the data’s marginals would show "
