@@ -124,6 +124,36 @@ def test_a_plain_module_is_refused_before_it_is_trained_into_a_folder(digits, tm
     assert not list(tmp_path.iterdir())
 
 
+class Undescribed(dmb.Network):
+    """A network without `config`."""
+
+    def __init__(self, num_states, num_positions):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(num_positions, num_states))
+
+    def forward(self, x_t, t, label=None, given=None):
+        return self.bias.expand(len(x_t), -1, -1)
+
+
+def test_a_network_that_could_not_be_loaded_again_is_not_saved(digits, tmp_path):
+    process = dmb.BridgeProcess.from_marginals(digits.marginals())
+    bridge = dmb.Bridge(process, Undescribed.for_process(process))
+    with pytest.raises(ValueError, match=r"could not be loaded again: .* config\(\) must give the arguments"):
+        bridge.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.usefixtures("no_type_checks")  # what a user without a type checker meets
+def test_tokens_in_place_of_a_data_set_and_the_reverse_say_what_to_give(digits):
+    bridge = own_bridge(digits)
+    with pytest.raises(
+        ValueError, match=r"data must be a DataSet, got a Tensor: make one .*dmb\.data\.array\(tokens\)"
+    ):
+        dmb.train(bridge, digits.train[:])
+    with pytest.raises(ValueError, match=r"such as data\.test, got a DataSet"):
+        bridge.bound(digits)
+
+
 def test_a_class_cannot_take_the_name_of_one_of_ours():
     with pytest.raises(TypeError, match="dmb has a MLP of its own"):
         type("MLP", (dmb.Network,), {})

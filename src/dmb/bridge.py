@@ -215,6 +215,9 @@ class Bridge(Pretrained):
             options: `label`, `given`, `samples`, `batch_size`, `generator`, … as for `dmb.losses.bound`, or, for whole
                 paths, `dmb.paths.path_bound`.
         """
+        if not isinstance(x_0, Sliceable):
+            kind = type(x_0).__name__
+            raise ValueError(f"x_0 must be tokens, or a split of a data set, such as data.test, got a {kind}")
         x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
         options["label"] = self._label(options.get("label"), len(x_0))
         if self.lengths is not None:

@@ -147,7 +147,8 @@ def _refuse_constant(name: str) -> None:
 
 
 def _on_hub(model: Pretrained) -> "ModelHubMixin":
-    """The model as the Hub's library knows models."""
+    """The model as the Hub's library knows models; a ValueError if it could not be loaded again."""
+    model.refuse_unloadable()
     from huggingface_hub import ModelHubMixin
 
     class Saved(ModelHubMixin, library_name=LIBRARY, tags=[*TAGS]):

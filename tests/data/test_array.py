@@ -154,3 +154,9 @@ def test_archives_that_do_not_fit_are_named(tmp_path, arrays, message):
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         array(tmp_path / "x.npz")
+
+
+def test_a_list_is_an_array():
+    np.testing.assert_array_equal(array(VALUES.tolist()).test[:], array(VALUES).test[:])
+    with pytest.raises(ValueError, match="must hold integers, got float64"):
+        array([[0.5, 1.0]] * 20)

@@ -145,7 +145,9 @@ def test_the_offset_of_an_unknown_symbol_counts_from_the_beginning_of_the_file(t
 def test_a_file_that_is_not_utf8_is_an_error_that_suggests_bytes(tmp_path, content, byte, chunk, monkeypatch):
     monkeypatch.setattr(reading, "_CHUNK", chunk)
     (tmp_path / "x.bin").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"x.bin: not UTF-8 at byte {byte}: give encoding='bytes'"):
+    with pytest.raises(
+        ValueError, match=rf"x.bin: not UTF-8 at byte {byte}: save it as UTF-8, or give encoding='bytes'"
+    ):
         text(tmp_path / "x.bin", length=1)
     assert text(tmp_path / "x.bin", length=1, encoding="bytes").num_states == 256
 
@@ -187,7 +189,9 @@ def test_utf16_without_a_mark_is_refused_with_the_cure(tmp_path, encoding):
     ):
         text(tmp_path / "x.txt")
     (tmp_path / "x.txt").write_bytes(PROSE.encode("utf-16")[:-1])
-    with pytest.raises(ValueError, match=r"x.txt: not UTF-16 at byte [\d,]+: give encoding='bytes'"):
+    with pytest.raises(
+        ValueError, match=r"x.txt: not UTF-16 at byte [\d,]+: save it as UTF-8, or give encoding='bytes'"
+    ):
         text(tmp_path / "x.txt")
 
 
@@ -195,8 +199,7 @@ def test_what_was_understood_is_said(prose):
     assert text(prose, length=32).describe() == [
         "75 sequences of 32 tokens: 69 train, 3 validation, 3 test",
         f"{len(set(PROSE))} symbols: {''.join(sorted(set(PROSE)))!r}",
-        "too few tokens for a sequence are left at the end of a split, and not evaluated: "
-        "24 train, 28 validation, 28 test",
+        "tokens at the end of a split that do not fill a sequence are not evaluated: 24 train, 28 validation, 28 test",
     ]
 
 

@@ -128,6 +128,16 @@ def test_a_limit_of_time_lowers_the_learning_rate_to_nothing(data, monkeypatch):
     assert rates[-1] < 1e-5
 
 
+def test_warming_up_takes_at_most_a_tenth_of_the_time(data, monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
+    options = {"log_every": 1, "evaluate_every": 10_000, "score_steps": 10_000, "warmup": 1000, "matrix_steps": 0}
+    rates = [r.learning_rate for r in run(make(data), data, minutes=1.0, **options) if r.phase == "score"]
+    tenth = len(rates) // 10
+    assert rates[0] < 0.5e-3  # it does warm up
+    assert rates[tenth + 1 :] == [1e-3] * (len(rates) - tenth - 1)
+
+
 @pytest.mark.usefixtures("no_type_checks")  # the tests below check the same calls
 @pytest.mark.parametrize("steps", [5, 14, 22])
 def test_a_run_that_lost_patience_is_the_same_if_it_was_interrupted(tmp_path, data, steps):

@@ -12,6 +12,7 @@ evaluation.json     results of `dmb evaluate` and `dmb fid`
 report.html         the page that `dmb report` writes
 """
 
+import difflib
 import json
 import os
 import time
@@ -108,7 +109,7 @@ class Run:
         """
         file = path / "run.json"
         if not file.is_file():
-            raise ValueError(f"{path} is not a run folder: it has no run.json")
+            raise ValueError(f"{path} is not a run folder: {_instead(path)}")
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
             found = config["format"]
@@ -254,6 +255,17 @@ class Run:
                 write_json(self.path / EVALUATION, results)
         except ValueError as error:
             raise ValueError(f"the result was printed, but cannot be stored: {error}") from error
+
+
+def _instead(path: Path) -> str:
+    """Why `path` is no run folder, and which one was probably meant."""
+    if path.is_file():
+        return f"it is a file; dmb train {path} makes a run of it, {Path('runs') / path.stem}-<time>"
+    runs = {str(file.parent) for folder in (path, path.parent, Path("runs")) for file in folder.glob("*/run.json")}
+    close = difflib.get_close_matches(str(path), sorted(runs), n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return "it has no run.json" + (f"; there are {shortened(sorted(runs))}" if runs else "; dmb train DATA makes one")
 
 
 class _NoBoard:

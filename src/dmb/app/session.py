@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,11 +20,14 @@ from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
 from dmb.data import DataSet
-from dmb.training import Engine, Fact, TrainingSettings, train
+from dmb.data.codecs import Picture
+from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
 from dmb.training.engine import engine, exit_now
 
 MODEL = ("data.", "process.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""
+MANY_PIXELS = 1000
+"""Tokens of an image above which its pixels take long to learn."""
 
 
 def session(
@@ -77,7 +81,7 @@ def session(
                 display.update(report)
     number = stopped_by(signals, fabric, console, again)
     if chief and not number:
-        say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run))
+        say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run, report))
     return ended(number, fabric)
 
 
@@ -128,7 +132,10 @@ def introduce(console: Console, data: DataSet) -> None:
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
-    """Estimated time of all steps of Score-learning on this device, from one trial step that is discarded."""
+    """Estimated time of all steps of Score-learning on this device, from trial steps that are discarded.
+
+    There are up to five of them, in about a second: a single one may be slow by chance.
+    """
     model = copy.deepcopy(model)  # a step leaves traces
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
@@ -136,13 +143,14 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     orders: dict[str, Any] = {"orders": settings.orders, "singles": settings.fitting_singles}
     options = {} if model.ordered is None else orders
     generator = torch.Generator(model.device).manual_seed(0)
-    seconds = []
+    seconds: list[float] = []
     with torch.random.fork_rng(devices=[]):
-        for _ in range(2):  # the first one warms up
+        while len(seconds) < 2 or (len(seconds) < 6 and sum(seconds) < 1):
             began = time.perf_counter()
             model.loss(x_0, label=label, generator=generator, **options).mean().backward()
             seconds.append(time.perf_counter() - began)
-    return 1.2 * seconds[-1] * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
+    each = statistics.median(seconds[1:])  # the first one warms up
+    return 1.2 * each * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
 
 
 def _refuse_another_model(before: Recipe, now: Recipe) -> None:
@@ -152,13 +160,17 @@ def _refuse_another_model(before: Recipe, now: Recipe) -> None:
         raise ValueError(f"{names} cannot change during a run: start another run with dmb train")
 
 
-def _finished(run: Run) -> str:
-    """The result of a finished run, and the commands to use next."""
+def _finished(run: Run, last: TrainingReport) -> str:
+    """Why a run has ended, if not with its last step; its result, and the commands to use next."""
     best, path = run.best(), shlex.quote(str(run.path))
     if best is None:
         return f"ended before the first evaluation: dmb resume {path} continues"
     bound = f"{best.bits:.4f} ± {best.stderr:.4f} bits per {run.codec.token} on validation data, at step {best.step:,}"
-    return f"best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
+    early = ""
+    if last.step < last.total_steps:
+        early = "time is up" if last.seconds_left == 0 else f"stopped early: {_ended(run)}"
+        early += f"; dmb resume {path} --minutes 5 would continue\n" if last.seconds_left == 0 else "\n"
+    return f"{early}best model: {bound}\nnow try: dmb evaluate {path} · dmb sample {path} · dmb report {path}"
 
 
 def _ended(run: Run) -> str:
@@ -184,4 +196,8 @@ def _announce(
         limit = recipe.training.minutes
         lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
     say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe()}{lasts}")
+    square = isinstance(data.codec, Picture) and data.codec.shape[0] == data.codec.shape[1]  # what tokenize takes
+    if square and data.num_positions > MANY_PIXELS and not resume:
+        tokenize = shlex.join(["dmb", "tokenize", recipe.data.source, "--out", "codes"])
+        say(console, f"large images take far less time as codes: {tokenize}, then dmb train codes")
     say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")

@@ -17,7 +17,7 @@ from dmb.data.splits import Stream as Stream
 from dmb.lengths import Lengths
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DataSet:
     """Tokens, and the codec that turns them back into text, images or tables.
 
@@ -65,6 +65,17 @@ class DataSet:
         if self.state_counts is not None:
             self._check_state_counts(self.state_counts)
 
+    def __repr__(self) -> str:
+        """The first lines that `dmb train` prints.
+
+        >>> from dmb.data import digits
+        >>> digits()
+        digits: 1,797 sequences of 64 tokens: 1,437 train, 180 validation, 180 test
+        integers in [0, 17) of shape 8 × 8
+        10 classes
+        """
+        return f"{self.name}: " + "\n".join(self.describe())
+
     @property
     def num_positions(self) -> int:
         """`d`, the number of tokens per sequence."""
@@ -105,7 +116,7 @@ class DataSet:
         ends = {name: split.left_over for name, split in splits.items() if isinstance(split, Stream)}
         if any(ends.values()):
             listed = ", ".join(f"{count:,} {name}" for name, count in ends.items() if count)
-            lines.append(f"too few tokens for a sequence are left at the end of a split, and not evaluated: {listed}")
+            lines.append(f"tokens at the end of a split that do not fill a sequence are not evaluated: {listed}")
         return lines + list(self.notes)
 
     def digest(self) -> str:

@@ -25,7 +25,7 @@ def encoding_of(path: Path) -> str:
     if 4 * max(head[0::2].count(0), head[1::2].count(0)) > len(head) > 3 and 4 * head.count(0) < 3 * len(head):
         raise ValueError(
             "every other byte is zero, as in UTF-16 without a byte order mark: save it as UTF-8, or give "
-            "encoding='bytes'"
+            "encoding='bytes' (--encoding bytes)"
         )
     return "utf-8"
 
@@ -55,7 +55,9 @@ def text_chunks(path: Path, size: int, progress: Progress | None = None) -> Iter
             except UnicodeDecodeError as error:
                 where = read - pending + error.start
                 name = encoding.removesuffix("-sig").upper()
-                raise ValueError(f"not {name} at byte {where:,}: give encoding='bytes'") from error
+                raise ValueError(
+                    f"not {name} at byte {where:,}: save it as UTF-8, or give encoding='bytes' (--encoding bytes)"
+                ) from error
             if text:
                 yield text
             if not chunk:

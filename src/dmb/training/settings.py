@@ -52,13 +52,13 @@ class TrainingSettings:
     matrix_learning_rate: float = 1e-2
     """Learning rate of the logarithms of the rates."""
     warmup: int = 100
-    """Steps over which the learning rate rises from 0."""
+    """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
     decay: Literal["constant", "cosine"] = "constant"
     """The learning rate after warm-up: constant, or falling to 0 along a cosine by the last step."""
     weight_decay: float = 0.01
     """Weight decay of the network's matrices, not of biases and norms."""
     weight_decay_until: int | None = None
-    """The step at which weight decay ends; default: never."""
+    """The step at which weight decay ends; None: never."""
     clip: float = 1.0
     """Maximum norm of the gradient; 0: no clipping."""
     ema: float = 0.999
@@ -67,18 +67,18 @@ class TrainingSettings:
     """Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly."""
     infill: float | None = None
     """Share of the training sequences with some positions given, to prepare for filling in templates;
-    default: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
+    None: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
     any_order: float | None = None
     """Share of the training sequences that are written in an order drawn evenly from all, whatever the speeds of
     positions, to prepare for any set of given positions, and of the orders of an evaluation; for a network that follows
-    any order. Default: 0.5 if speeds are fixed, otherwise 0."""
+    any order. None: 0.5 if speeds are fixed, otherwise 0."""
     compile: bool = False
     """Compile the network with torch.compile."""
 
     seed: int = 0
     """Seed of data order, noise and dropout."""
     minutes: float | None = None
-    """Stop after this many minutes, counted from the start or from resuming; default: no limit.
+    """Stop after this many minutes, counted from the start or from resuming; None: no limit.
     With decay=cosine, the learning rate falls to 0 by then."""
     patience: int = 0
     """Stop after this many evaluations in a row without improvement; 0: never."""

@@ -123,6 +123,9 @@ def train(
     if settings is not None and options:
         raise ValueError("give settings or single options, not both")
     settings = settings or settings_from(options)
+    if not isinstance(data, DataSet):
+        cure = "make one with dmb.data.load(path) or dmb.data.array(tokens)"
+        raise ValueError(f"data must be a DataSet, got a {type(data).__name__}: {cure}")
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)
     if folder is not None:

@@ -1,6 +1,7 @@
 import collections
 import csv
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -102,6 +103,11 @@ def test_a_time_limit_of_a_resumed_run_is_not_kept_and_the_end_says_what_to_do_n
     assert f"best model: {again.best().bits:.4f} ± " in capsys.readouterr().err
 
 
+def test_a_run_whose_time_is_up_says_so(run, capsys):
+    assert dmb_("resume", run, "--accelerator", "cpu", "--cycles", 9, "--minutes", 1e-9) == 0
+    assert f"time is up; dmb resume {run} --minutes 5 would continue\nbest model" in capsys.readouterr().err
+
+
 def test_one_command_starts_a_run_or_continues_it(tmp_path, capsys):
     for cycles in (1, 2, 2):
         code = dmb_(
@@ -135,7 +141,7 @@ def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
     assert dmb_("resume", run, "--accelerator", "cpu", *impatient) == 0
     done = Run.open(run).metrics()
     assert done[-1].step < 240
-    capsys.readouterr()
+    assert "stopped early: 2 evaluations have not improved; --patience 4, or 0 (no limit)" in capsys.readouterr().err
     assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
     assert "nothing left to do: 2 evaluations have not improved; --patience" in capsys.readouterr().err
     assert Run.open(run).metrics() == done
@@ -269,7 +275,9 @@ def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
     assert text.startswith("der ")
     assert text[8:12] == " ist"
     assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 50, "--json") == 0
-    assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [50, 50]
+    said = capsys.readouterr()
+    assert [len(text) for text in json.loads(said.out)["text"]] == [50, 50]
+    assert said.err == "written in windows of 19, each given half of the one before\n"
     assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 7, "--json") == 0
     assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [7, 7]
     for length in (0, -5):
@@ -319,6 +327,17 @@ def no_preparation(tmp_path):
         (a_short_file, "train short.txt", "longer than"),
         (no_preparation, "train", "DATA is missing: give a file"),
         (no_preparation, "train digits --witdh 64", "--witdh, 64; did you mean --width?"),
+        (no_preparation, "train digits --lr 1e-3", "--lr, 1e-3; did you mean --learning-rate?"),
+        (no_preparation, "train digits --epochs 3", "did you mean --minutes or --score-steps?"),
+        (no_preparation, "train digits --device cpu", "did you mean --accelerator cpu"),
+        (no_preparation, "train digits --data x", "did you mean DATA without a flag?"),
+        (no_preparation, "evaluate run --lr 1", "unrecognized options: --lr, 1; see dmb evaluate --help"),
+        (no_preparation, "train text --data x.txt", "text is a recipe, and no file or folder: name the data first"),
+        (no_preparation, "train images photos", "dmb train DATA --recipe images"),
+        (no_preparation, "train digits photos", "unexpected argument: photos; see"),
+        (no_preparation, "sample", "missing: RUN (the run folder); see dmb sample --help"),
+        (no_preparation, "impute", "missing: RUN (the run folder, of a table), FILE (the file with gaps"),
+        (no_preparation, "help trian", "no command called 'trian': did you mean train?"),
         (no_preparation, "train digits --cycles three", "--cycles must be a whole number, got 'three'; see"),
         (no_preparation, "train digits --length ten", "--length must be a whole number, got 'ten'; see"),
         (no_preparation, "train digits --minutes ten", "--minutes must be a number, got 'ten'; see"),
@@ -331,7 +350,10 @@ def no_preparation(tmp_path):
         (no_preparation, "train digits --resume", "--resume needs --out"),
         (a_full_folder, "train digits --out full", "exists already"),
         (a_file_in_the_way, "train digits --out file/run", "cannot write to"),
-        (no_preparation, "evaluate nowhere", "not a run folder"),
+        (no_preparation, "evaluate nowhere", "not a run folder: it has no run.json; dmb train DATA makes one"),
+        (an_old_run, "evaluate odl", "odl is not a run folder: did you mean old?"),
+        (an_old_run, "evaluate .", "it has no run.json; there are 'old'"),
+        (a_short_file, "evaluate short.txt", "it is a file; dmb train short.txt makes a run of it"),
         (an_old_run, "evaluate old", "run of format 0, made by dmb 0.0.1"),
         (an_old_run, "resume old", "run of format 0"),
         (an_old_run, "report old", "run of format 0"),
@@ -373,6 +395,17 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     with Image.open(tmp_path / "x.png") as sheet:
         assert sheet.size == (2 * 128 + 2, 2 * 96 + 2)
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
+
+
+def test_large_images_are_said_to_be_faster_as_codes(tmp_path, capsys):
+    for side in (4, 20):
+        (tmp_path / f"of {side}").mkdir()
+        for index in range(12):
+            Image.new("RGB", (side, side), (index, 0, 0)).save(tmp_path / f"of {side}" / f"{index}.png")
+        tiny = [*TINY, *flags(levels=4, score_steps=1, batch_size=2, width=4, heads=1)]
+        assert dmb_("train", f"of {side}", "--out", f"run{side}", "--accelerator", "cpu", *tiny) == 0
+        cure = f"dmb tokenize '{tmp_path}/of {side}' --out codes, then dmb train codes\n"
+        assert (cure in capsys.readouterr().err) == (side == 20)
 
 
 def test_a_class_is_sampled_by_its_name(tmp_path, capsys, monkeypatch):
@@ -418,9 +451,23 @@ def test_every_command_has_a_help_page_that_names_its_options(capsys):
         page = capsys.readouterr().out
         assert option in page
         assert ">>>" not in page  # examples for Python
+        if command in ("train", "sample", "compare", "evaluate", "serve"):
+            text = " ".join(page.replace("│", " ").split())
+            assert not re.search(r"default: [^()]*\(default: None\)", text), command  # which of the two?
     assert dmb_() == 0
     overview = capsys.readouterr().out
     assert all(command in overview for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "as_"),
+    [("help", "--help"), ("help prepare", "prepare --help"), ("version", "--version"), ("-V", "--version")],
+)
+def test_help_and_the_version_are_found_by_other_names_too(capsys, asked, as_):
+    for words in (asked, as_):
+        assert dmb_(*words.split()) == 0
+    said = capsys.readouterr().out
+    assert said[: len(said) // 2] == said[len(said) // 2 :] != ""
 
 
 def test_help_shows_the_settings_of_the_data_that_are_named(capsys):

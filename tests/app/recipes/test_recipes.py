@@ -255,3 +255,9 @@ def test_records_are_learned_by_whole_paths_and_have_lengths(tmp_path):
 def test_conditioning_on_classes_needs_classes():
     with pytest.raises(ValueError, match="class labels"):
         recipes.recipe("text").changed(classes=True, source="markov").build(dmb.data.markov())
+
+
+@pytest.mark.parametrize("name", ["digits", "text", "table", "array", "records"])
+def test_data_that_may_be_few_are_not_learned_by_heart(name):
+    training = recipes.recipe(name).training
+    assert 0 < training.patience * training.evaluate_every < training.total_steps

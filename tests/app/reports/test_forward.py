@@ -126,7 +126,7 @@ def test_labels_are_short_visible_and_those_of_their_column():
     process = masked(3)
     columns = dmb.data.Columns(["a", "b"], [["", "x" * 40, None], ["\n", "<b>", "é"]])
     symbols = Symbols(columns, process)
-    assert [symbols.label(k, 0) for k in range(3)] == ["(empty)", "x" * 17 + "…", "missing"]
+    assert [symbols.label(k, 0) for k in range(3)] == ["(empty)", "x" * 23 + "…", "missing"]
     assert [symbols.label(k, 1) for k in range(3)] == ["↵", "<b>", "é"]
     assert Symbols(dmb.data.Grid([1, 2], 3), process).label(2) == "2"
 

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
+import dmb
 from app.reports.making import recipe, table, untrained
 from dmb.app.reports import likeness
 from dmb.app.reports.contents import Contents
@@ -84,6 +85,29 @@ def test_numbers_are_sorted_as_numbers_and_rare_values_are_joined(survey):
     for bars in groups.values():
         assert sum(bar.data for bar in bars) == pytest.approx(1, abs=1e-5)
         assert sum(bar.samples for bar in bars) == pytest.approx(1, abs=1e-5)
+
+
+def test_ranges_and_dates_are_whole_and_in_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        [f"{x:.3f}", f"2{y:03d}-0{1 + y % 9}-17"]
+        for x, y in zip(rng.normal(size=400) * 1000, rng.integers(0, 999, 400), strict=True)
+    ]
+    run = untrained(tmp_path / "run", recipe(), table(tmp_path, ["height", "born"], rows))
+    (block,) = likeness.marginals(Contents(run, 0))
+    for name, start in (("height", lambda label: float(label.split(" to ")[0])), ("born", str)):
+        labels = [bar.label for bar in dict(block.body)[name]][:-1]
+        assert len(labels) == 12
+        assert all(" to " in label and "…" not in label for label in labels)
+        assert labels == sorted(labels, key=start)
+
+
+def test_padding_is_no_state_of_records(tmp_path):
+    (tmp_path / "p.fasta").write_text("".join(f">{i}\n{'ACDEFGHIKL'[: 2 + i % 8]}\n" for i in range(200)))
+    run = untrained(tmp_path / "run", recipe(mask=True, floor=0.0), dmb.data.load(tmp_path / "p.fasta"))
+    bars, lengths = likeness.marginals(Contents(run, 0))
+    assert {bar.label for bar in bars.body[0][1]} == set("ACDEFGHIK")
+    assert [bar.label for bar in lengths.body[0][1]] == [str(length) for length in range(1, 10)]
 
 
 def test_pairs_are_compared_in_data_and_samples(survey):

@@ -298,6 +298,9 @@ def test_masks_are_shown_as_such(runs):
     assert "▒" not in lines[0]
     assert lines[-1].count("▒") >= 9  # of 10 tokens, each masked but with a chance of 0.001
     assert '<span class="mask">▒' in lines[-1]
+    assert "Orange: masked." in runs["masked_text"][1]
+    assert "Grey: tokens that differ" not in runs["masked_text"][1]  # none but masks
+    assert "Grey: tokens that differ" in runs["scored_table"][1]
     assert "Orange: masked." in runs["masked_photographs"][1]
     assert "Orange: names of groups of states." in runs["tree_of_shades"][1]
     assert "masked" not in runs["uniform_numbers"][1]
@@ -379,6 +382,9 @@ def test_an_evaluation_of_one_sequence_has_no_error(copy):
     results["test"] |= {"bits": 1.25, "stderr": None}
     (run.path / "evaluation.json").write_text(json.dumps(results))
     assert headline(page_of(run)).startswith("1.2500 bits per token on test data")
+    results["test"] |= {"bits": 2 * run.about["unigram_bits"]["test"]}
+    (run.path / "evaluation.json").write_text(json.dumps(results))
+    assert headline(page_of(run)).endswith(": 100.0 % less")  # the marginals alone need less
 
 
 def test_importing_reports_loads_nothing_that_draws_and_what_is_missing_is_named():

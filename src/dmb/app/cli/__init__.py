@@ -62,10 +62,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _called(arguments: list[str]) -> int:
     """The exit code of a command."""
+    if arguments[:1] == ["help"]:  # `dmb help train` is `dmb train --help`
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("--help", "-h"):
         print(overview())
         return 0
-    if arguments == ["--version"]:
+    if arguments in (["--version"], ["-V"], ["version"]):
         print(f"dmb {__version__}")
         return 0
     name, *rest = arguments

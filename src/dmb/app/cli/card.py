@@ -14,7 +14,7 @@ from dmb.app.runs import Run
 def card(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     license_: Annotated[str | None, arg(name="license")] = None,
-    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    out: Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])] = None,
     recipe: str | None = None,
 ) -> int:
     """Write RUN/README.md: a model card, as the Hugging Face Hub wants it, from what the run knows.

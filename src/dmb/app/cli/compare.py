@@ -25,23 +25,23 @@ results.json. Ctrl-C stops it at any time; the same command continues. With furt
 class Compare:
     """What to compare, and where to write it. The settings below are shared by all rows."""
 
-    path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
+    path: Annotated[Positional[str | None], arg(metavar="DATA", help_behavior_hint="")] = None
     """What to train on; see dmb train."""
-    recipe: str | None = None
+    recipe: Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="")] = None
     """The settings that all rows share; see dmb train."""
-    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    out: Annotated[Path | None, arg(metavar="FOLDER", aliases=["-o"], help_behavior_hint="")] = None
     """The folder of the comparison; default: runs/compare-<data>."""
-    rows: Annotated[tuple[str, ...], arg(metavar="ROW")] = ()
+    rows: Annotated[tuple[str, ...], arg(metavar="ROW", help_behavior_hint="")] = ()
     """The rows to compare; default: all rows that suit the data."""
     seeds: int = 3
     """Runs per row, with seeds 0, 1, …"""
-    steps: int | None = None
+    steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     """Steps of Score-learning in every run; default: those of the recipe."""
-    sequences: int | None = None
+    sequences: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     """Test sequences to evaluate, spread evenly; default: all."""
     samples: int = 1
     """Network calls per test sequence; with few test data, more calls make the bound more precise."""
-    workers: int | None = None
+    workers: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     """Number of runs at the same time; default: the number of cores, or one on a GPU."""
     list: bool = False
     """Print the rows with their settings, then exit."""

@@ -20,7 +20,7 @@ from dmb.training.engine import Accelerator, device
 def impute(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     table: Annotated[Positional[Path], arg(metavar="FILE")],
-    out: Annotated[Path, arg(metavar="FILE")],
+    out: Annotated[Path, arg(metavar="FILE", aliases=["-o"])],
     draw: bool = False,
     seed: int = 0,
     accelerator: Accelerator = "auto",

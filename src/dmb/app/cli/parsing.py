@@ -2,19 +2,41 @@
 
 import contextlib
 import functools
+import inspect
 import io
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import tyro
+from tyro.conf import arg
 
 _PLAIN = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
     r"could not convert string to float: (.*)": "a number",
 }
 """What Python says of a value that is no number, and what a user understands."""
+
+_OTHER_NAMES = {
+    "--data": "DATA without a flag",
+    "--file": "DATA without a flag",
+    "--input": "DATA without a flag",
+    **dict.fromkeys(("--epochs", "--epoch"), "--minutes or --score-steps"),
+    **dict.fromkeys(("--steps", "--max-steps", "--num-steps", "--iterations"), "--score-steps"),
+    **dict.fromkeys(("--time", "--hours"), "--minutes"),
+    "--lr": "--learning-rate",
+    **dict.fromkeys(("--device", "--gpu", "--cuda", "--cpu"), "--accelerator cpu or --accelerator cuda"),
+    **dict.fromkeys(("--gpus", "--num-gpus"), "--devices"),
+    **dict.fromkeys(("--layers", "--num-layers", "--depth"), "--blocks"),
+    **dict.fromkeys(("--dim", "--hidden", "--hidden-size"), "--width"),
+    **dict.fromkeys(("--sequence-length", "--seq-len", "--max-length", "--context"), "--length"),
+    **dict.fromkeys(("--num-samples", "--samples", "--num", "--number", "--count"), "-n"),
+    **dict.fromkeys(("--prompt", "--prefix", "--given"), "--template"),
+    **dict.fromkeys(("--output", "--output-dir", "--save"), "--out"),
+    **dict.fromkeys(("--class", "--y"), "--label"),
+}
+"""What other programs call a flag, and ours; a suggestion where the command has it."""
 
 _MAY_BE_EMPTY = ("--template", "--blank")
 _CONFIG = (tyro.conf.OmitArgPrefixes, tyro.conf.SuppressFixed)
@@ -48,6 +70,10 @@ def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
     def bound(*values: Any, **options: Any) -> Callable[[], int]:
         return functools.partial(function, *values, **options)
 
+    optional = [name for name, found in inspect.signature(function).parameters.items() if found.default is None]
+    hints = get_type_hints(function, include_extras=True)  # "(default: None)" would contradict the text
+    function.__annotations__ |= {name: Annotated[hints[name], arg(help_behavior_hint="")] for name in optional}
+
     def main(arguments: list[str]) -> int:
         return parsed(bound, arguments, prog=f"dmb {function.__name__}")()
 
@@ -66,14 +92,18 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
     _refuse_unusable(arguments)
     helping = "--help" in arguments or "-h" in arguments
     config = _CONFIG if helping else (*_CONFIG, tyro.conf.HelptextFromCommentsOff)  # to look for it takes as long again
-    said = io.StringIO()
+    said, page = io.StringIO(), io.StringIO()
+    call = functools.partial(tyro.cli, kind, prog=prog, registry=_REGISTRY, **options)
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, args=arguments, prog=prog, config=config, registry=_REGISTRY, **options)
+            return call(args=arguments, config=config)
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
-        raise ValueError(f"{one_line(said.getvalue())}; see {prog} --help") from None
+        if any(word.partition("=")[0] in _OTHER_NAMES for word in arguments):
+            with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
+                call(args=["--help"], config=config)
+        raise ValueError(f"{one_line(said.getvalue(), page.getvalue())}; see {prog} --help") from None
 
 
 def _refuse_unusable(arguments: list[str]) -> None:
@@ -90,13 +120,21 @@ def _refuse_unusable(arguments: list[str]) -> None:
             raise ValueError(f"names must be UTF-8, got {shown}: rename it") from None
 
 
-def one_line(box: str) -> str:
+def one_line(box: str, options: str = "") -> str:
     r"""The message of tyro's box in one line, with the flag that was probably meant.
+
+    Args:
+        box: what tyro printed.
+        options: the help of the command, to suggest only what it has.
 
     >>> one_line("╭──╮\n│ Unrecognized options: --witdh, 7 │\n│ ── │\n│ Perhaps you meant: │\n│  --width INT │\n╰──╯")
     'unrecognized options: --witdh, 7; did you mean --width?'
+    >>> one_line("╭──╮\n│ Unrecognized options: --lr, 0.1 │\n│ ── │\n╰──╯", "--learning-rate FLOAT")
+    'unrecognized options: --lr, 0.1; did you mean --learning-rate?'
     >>> one_line("╭──╮\n│ Error parsing --width: invalid literal for int() with base 10: 'ten' │\n│ ── │\n╰──╯")
     "--width must be a whole number, got 'ten'"
+    >>> one_line("╭──╮\n│ Missing from dmb sample: │\n│  RUN │\n│  the run folder. (required) │\n│ ── │\n╰──╯")
+    'missing: RUN (the run folder)'
     """
     lines = [line.strip("│ ") for line in box.splitlines()]
     lines = lines[1:] if box.startswith("╭") else lines[2:]  # drop the title (and its underline in simple terminals)
@@ -105,8 +143,16 @@ def one_line(box: str) -> str:
     message = re.sub(r"^Error parsing [a-z]+: ", "", message)  # of a whole section: the message names the setting
     for said, meant in _PLAIN.items():
         message = re.sub(rf"^Error parsing (--[\w-]+): (?:.*: )?{said}", rf"\1 must be {meant}, got \2", message)
+    missing = re.findall(r"((?:--[\w-]+ )?[A-Z]+) ((?:(?!\(required\)).)*?)\.? \(required\)", message)
+    if message.startswith("Missing from") and missing:
+        return "missing: " + ", ".join(f"{name} ({what[:1].lower()}{what[1:]})" for name, what in missing)
+    message = re.sub(r"^Unrecognized options: (?!-)([^,]*).*", r"unexpected argument: \1", message)
     message = message[:1].lower() + message[1:]
-    if "Perhaps you meant:" in lines:
+    wrong = re.match(r"unrecognized options: ([\w-]+)", message)
+    known = _OTHER_NAMES.get(wrong[1], "") if wrong else ""
+    if known and re.search(rf"(?<![\w-]){known.split()[0]}(?![\w-])", options):
+        return f"{message}; did you mean {known}?"
+    if wrong and "Perhaps you meant:" in lines:
         meant = " ".join(lines[lines.index("Perhaps you meant:") :])
         flag = re.search(r"--[\w-]+", meant)
         message += f"; did you mean {flag[0]}?" if flag else ""

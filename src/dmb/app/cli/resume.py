@@ -28,7 +28,7 @@ class Resume:
 
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     """The run folder."""
-    recipe: str | None = None
+    recipe: Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="")] = None
     """Needed if the run was trained with your own recipe: FILE.py:FUNCTION."""
     devices: Devices = field(default_factory=Devices)
 

@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
-from dmb.app.display import counting
+from dmb.app.display import counting, say
 from dmb.app.evaluation.drawing import draw
 from dmb.app.evaluation.long import draw_long
 from dmb.app.runs import Run
@@ -31,7 +31,7 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int = 0,
-    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    out: Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])] = None,
     accelerator: Accelerator = "auto",
     recipe: str | None = None,
     json_: Annotated[bool, arg(name="json")] = False,
@@ -44,8 +44,8 @@ def sample(
     Args:
         run: the run folder.
         n: number of samples.
-        length: symbols per sample, for text and records; a text longer than in training is written window by window,
-            each conditioned on the second half of the previous one.
+        length: symbols per sample, for text and records; a text longer than the windows of training is written
+            window by window, each conditioned on the second half of the previous one.
         steps: network calls per sample; default: 64, or one per token for a network that learned by whole paths.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
@@ -91,6 +91,7 @@ def sample(
         if length is None or length <= bridge.num_positions:
             parts = draw(bridge, n, labels=labels, seed=seed, advance=progress, template=known, **options)
         else:
+            say(notes, f"written in windows of {bridge.num_positions}, each given half of the one before")
             parts = draw_long(bridge, n, length, labels=labels, seed=seed, advance=progress, template=known, **options)
         tokens = torch.cat(list(parts))[:, :length]
     if out is not None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from tyro.conf import arg
 
 from dmb.app.cli.parsing import parsed
-from dmb.app.recipes import Recipe, recipe, recipe_for
+from dmb.app.recipes import RECIPES, Recipe, recipe, recipe_for
 from dmb.data import BUILT_IN
 
 Flags = TypeVar("Flags")
@@ -62,6 +62,11 @@ def first_look(
     """
     others = [argument for argument in arguments if argument not in ("--help", "-h")]
     helping = len(others) < len(arguments)
+    first = next(iter(others), "")
+    if first in RECIPES and first not in BUILT_IN and not Path(first).exists():
+        raise ValueError(
+            f"{first} is a recipe, and no file or folder: name the data first, as in dmb train DATA --recipe {first}"
+        )
     # which recipe it will be is not known yet: this one allows what any other allows
     flags, _ = parse(recipe(named_recipe(others) or "array"), others)
     nothing = flags.path is None and flags.recipe is None

@@ -46,13 +46,13 @@ class Devices:
 class Train:
     """What to train, and where to write it."""
 
-    path: Annotated[Positional[str | None], arg(metavar="DATA")] = None
-    """A file (text, .csv, .parquet, .fasta, .smi, .jsonl, .npy, .npz), a folder of images or of codes, or built-in
-    data: digits, pydocs, text8, cifar10, markov."""
-    recipe: str | None = None
+    path: Annotated[Positional[str | None], arg(metavar="DATA", help_behavior_hint="")] = None
+    """A file (text, .csv, .parquet, .fasta, .smi, .jsonl, .npy, .npz), a folder of images or codes,
+    or built-in data: digits, pydocs, text8, cifar10, markov."""
+    recipe: Annotated[str | None, arg(metavar="RECIPE", help_behavior_hint="")] = None
     """The settings to start from; default: those that suit the data. Give a name (digits, text, table, array,
     sequences, records, images, codes, text8, text8_paper, codes_paper), a run folder, or FILE.py:FUNCTION."""
-    out: Annotated[Path | None, arg(metavar="RUN")] = None
+    out: Annotated[Path | None, arg(metavar="RUN", aliases=["-o"], help_behavior_hint="")] = None
     """The run folder; default: runs/<data>-<time>."""
     resume: bool = False
     """Continue the run in --out, if it exists, with its settings; for jobs that a scheduler restarts."""

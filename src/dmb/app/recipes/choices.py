@@ -32,19 +32,19 @@ class DataChoice:
     """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`, `.fasta`, `.smi`, `.jsonl`; a folder
     of images; or a folder of codes from `dmb tokenize`."""
     read_as: Kind | None = None
-    """Read a file as this kind of data; default: its extension decides."""
+    """Read a file as this kind of data; None: as its extension says."""
     length: int | None = None
     """Tokens per sequence, for text; for records, symbols of the longest one to keep."""
     encoding: str = "characters"
     """How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json."""
     levels: int | None = None
-    """Levels per channel of an image; default: 256."""
+    """Levels per channel of an image; None: 256."""
     most_states: int | None = None
-    """Maximum number of states of an array; default: 65,536."""
+    """Maximum number of states of an array; None: 65,536."""
     kinds: str = ""
     """Kinds of columns of a table, where the rules are wrong: zip=category,born=date,age=number,id=drop."""
     bins: int | None = None
-    """Maximum number of states of a column of numbers or dates; default: one for every 50 training rows, from 64 to
+    """Maximum number of states of a column of numbers or dates; None: one for every 50 training rows, from 64 to
     1,024."""
 
     def load(

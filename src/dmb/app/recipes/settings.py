@@ -86,7 +86,7 @@ def text() -> Recipe:
         data=DataChoice(source="pydocs", length=64),
         process=MASKED,
         network=NetworkChoice(network="ordered"),
-        training=replace(PATHS, score_steps=2500, batch_size=64),
+        training=replace(PATHS, score_steps=2500, batch_size=64, patience=2),
     )
 
 

@@ -79,12 +79,13 @@ def _path(contents: Contents, path: list[State], title: str, note: str, clean: i
         strips = (np.pad(contents.symbols.painted(x), pad, constant_values=BETWEEN) for x in tokens)
         drawn = [address(strip.reshape(-1, *strip.shape[2:])[:-1]) for strip in strips]
         return Block(kind="pictures", title=title, note=note, body=list(zip(times, drawn, strict=True)))
-    note += f" Grey: tokens that differ from the {'data' if clean == 0 else 'sample'}."
-    note += "" if not names else " ▒: masked." if names == 1 else " ▒: the name of a group of states."
     lines = []
     for x in tokens:
         row, differs = contents.symbols.rows(x[:1])[0], (x[0] != tokens[clean][0]).tolist()
         lines.append([(s, "mask" if s == NAME else "dim") if d else (s, "") for s, d in zip(row, differs, strict=True)])
+    if any(look == "dim" for line in lines for _, look in line):
+        note += f" Grey: tokens that differ from the {'data' if clean == 0 else 'sample'}."
+    note += "" if not names else " Orange: masked." if names == 1 else " Orange: the name of a group of states."
     if not isinstance(view, Lines):
         cells = [[name, *column] for name, column in zip(view.columns, zip(*lines, strict=True), strict=True)]
         return Block(kind="table", title=title, note=note, body=(["", *times], cells))

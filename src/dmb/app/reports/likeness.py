@@ -30,7 +30,8 @@ def marginals(contents: Contents) -> list[Block]:
     """How often states occur, in each column or at all positions together."""
     columns, mu, samples, what = contents.columns, contents.marginals, contents.samples, "samples"
     if contents.bridge.lengths is not None:  # all positions together, without padding
-        mu, samples, what = mu[:1], samples[samples != contents.bridge.lengths.padding][:, None], "tokens of samples"
+        pad, what = contents.bridge.lengths.padding, "tokens of samples"
+        mu, samples = mu[:1].index_fill(1, torch.tensor(pad), 0), samples[samples != pad][:, None]
     note = (
         f"Total-variation distance of {len(samples):,} {what} from the data, averaged over positions: "
         f"{total_variation(mu, samples):.4f}; as many independent draws from the data’s marginals would show "
@@ -125,11 +126,11 @@ def cramers_v(a: Int[Tensor, " b"], b: Int[Tensor, " b"]) -> float:
 
 
 def _bars(contents: Contents, position: int, p: Float[Tensor, " n"], tokens: Int[Tensor, " b"], most: int) -> list[Bar]:
-    """The most frequent states, and what is left for the others; numbers first, as numbers: 10 after 9."""
+    """The most frequent states, and what is left for the others; numbers, ranges and dates first: 10 to 20 after 9."""
     q = torch.bincount(tokens, minlength=len(p))[: len(p)] / len(tokens)
     largest, order = torch.maximum(p, q).sort(descending=True, stable=True)
     states = order[:most][largest[:most] > 0].tolist()
     bars = [Bar(contents.symbols.label(state, position), float(p[state]), float(q[state])) for state in states]
     rest = Bar("others", 1 - sum(bar.data for bar in bars), 1 - sum(bar.samples for bar in bars))
-    bars.sort(key=lambda bar: float(bar.label) if NUMBER.fullmatch(bar.label) else math.inf)
+    bars.sort(key=lambda bar: (float(n[0]), bar.label) if (n := NUMBER.match(bar.label)) else (math.inf, ""))
     return [*bars, rest] if len(bars) == most and max(rest.data, rest.samples) > 1e-6 else bars

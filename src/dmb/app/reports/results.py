@@ -37,7 +37,8 @@ def headline(contents: Contents) -> tuple[str, str]:
         if best is not None and result is not None and result.step == best.step and math.isfinite(result.bits):
             bound, unigram, saved = _row(contents, split, result)
             token = contents.run.codec.token
-            return bound, f"bits per {token} on {split} data; marginals alone need {unigram}: {saved} saved"
+            saved = f"{saved[1:]} less" if saved.startswith("-") else f"{saved} saved"
+            return bound, f"bits per {token} on {split} data; marginals alone need {unigram}: {saved}"
     return "", "No bound has been computed yet."
 
 

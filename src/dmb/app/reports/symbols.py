@@ -11,7 +11,7 @@ from dmb.data.codecs import Codec, Images
 from dmb.processes import BridgeProcess, ForwardProcess
 
 NAME = "▒"  # stands for a mask, or for the name of a group of states
-LONGEST, MEMBERS = 18, 5  # characters of a label, and members of a group in one; the rest is cut off
+LONGEST, MEMBERS = 24, 5  # characters of a label, and members of a group in one; the rest is cut off
 ORANGE = np.array([0xD9, 0x66, 0x2B])
 
 

@@ -1,6 +1,8 @@
 """Integer arrays in NumPy's own formats."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +20,10 @@ _BLOCK = 1 << 24
 
 
 def array(
-    source: str | Path | np.ndarray | Tensor, num_states: int | None = None, *, most_states: int = MOST_STATES
+    source: str | Path | np.ndarray | Tensor | Sequence[Any],
+    num_states: int | None = None,
+    *,
+    most_states: int = MOST_STATES,
 ) -> DataSet:
     """Integers of shape `[N, …]`, the first axis the examples.
 
@@ -26,7 +31,7 @@ def array(
     one array is split 80 / 10 / 10 by a fixed permutation.
 
     Args:
-        source: a file, an array or a tensor.
+        source: a file, an array, a tensor or a list.
         num_states: all values lie in `[0, num_states)`. Default: one more than the largest.
         most_states: if `num_states` is not given, a value that is not below this is taken for a mistake.
 
@@ -36,6 +41,8 @@ def array(
     """
     if isinstance(source, Tensor):
         source = source.detach().cpu().numpy()
+    if not isinstance(source, str | Path | np.ndarray):
+        source = np.asarray(source)
     if isinstance(source, np.ndarray):
         name, where, arrays = "array", "", {"array": source}
     else:
