@@ -32,7 +32,7 @@ def test_the_split_of_the_digits_never_moves():
 
 
 def test_digits_without_the_library_name_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ValueError, match="pip install scikit-learn"):
         digits()
 
