@@ -15,6 +15,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+gc.disable()  # until all is loaded
 
 # No test asserts on time. The first example of a process is slow: hypothesis reads all our sources for constants.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -134,6 +135,8 @@ def pytest_collection_finish():
     """What is loaded by now stays: garbage collection need not go through it again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # tests leave little behind
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

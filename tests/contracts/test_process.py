@@ -284,7 +284,7 @@ def test_a_step_back_follows_bayes_rule_at_any_step_size(case):
     mu = legal * np.random.default_rng(3).random(legal.shape)
     mu[:, process.num_states - process.names :] = 0
     mu = mu / mu.sum(-1, keepdims=True)
-    draws = 8_000
+    draws = 5_000
     x_t = every_state(case)
     for t, s in [(1.0, 0.0), (1.0, 0.5), (0.6, 0.5), (0.3, 0.3)]:
         to_s, s_to_t, to_t = dense_kernels(case, s), dense_kernels(case, t, s), dense_kernels(case, t)
