@@ -75,7 +75,8 @@ def test_documents_are_topics_and_docstrings_found_without_importing(library):
     assert text.count("shared") == 1  # the same docstring is never in two splits
     assert "  " not in text
     words = re.findall(
-        "[a-z]+", " ".join(["module one it s st shared", "about a elsewhere", "the for statement " * 20, "the if statement"])
+        "[a-z]+",
+        " ".join(["module one it s st shared", "about a elsewhere", "the for statement " * 20, "the if statement"]),
     )
     assert sorted(text.split()) == sorted(words)
 

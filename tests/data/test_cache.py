@@ -126,11 +126,13 @@ def test_what_a_killed_writer_left_is_removed_but_not_what_others_are_writing(ho
     alive, words = forks.start(forks.script, KILLED, output=tmp_path / "words"), tmp_path / "words"
     while alive.is_alive() and not (words.exists() and words.read_text().endswith("writing\n")):
         time.sleep(0.01)
-    assert words.read_text().startswith(".dead-")
-    (part,) = os.listdir(home / "cache")  # the orphan went when the next writer began
-    assert part.startswith(".live-")
-    cached("x", [1], made([]))
-    assert part in os.listdir(home / "cache")
-    (home / "go on").touch()
+    try:
+        assert words.read_text().startswith(".dead-")
+        (part,) = os.listdir(home / "cache")  # the orphan went when the next writer began
+        assert part.startswith(".live-")
+        cached("x", [1], made([]))
+        assert part in os.listdir(home / "cache")
+    finally:
+        (home / "go on").touch()
     assert forks.codes(alive) == [0]
     assert sorted(name.partition("-")[0] for name in os.listdir(home / "cache")) == ["live", "x"]
