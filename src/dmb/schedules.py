@@ -270,7 +270,7 @@ class Canonical(Schedule):
         largest = terms.amax(1, keepdim=True)
         shares = torch.exp(terms - largest)
         total = shares.sum(1)
-        rate = torch.where(weights > 0, exits.rate, 0.0).flatten(1)
+        rate = torch.where(weights > 0, exits.rate.double(), 0.0).flatten(1)
         slope = (shares @ rate[0] if len(rate) == 1 else (rate * shares).sum(1)) / total
         lost = torch.expm1(-intensity) @ weights.flatten()
         log_survival = largest[:, 0] + total.log()
