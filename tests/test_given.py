@@ -155,8 +155,12 @@ def test_models_with_one_mark_for_all_states_can_be_loaded(kind):
     ("name", "make", "settings"),
     [
         ("array", pictures, {"score_steps": 450, "evaluate_every": 450}),
-        ("text", language, {"score_steps": 200, "evaluate_every": 200}),
-        ("sequences", pictures, {"score_steps": 200, "evaluate_every": 200}),
+        ("text", language, {"score_steps": 200, "evaluate_every": 200, "batch_size": 128}),
+        (
+            "sequences",
+            pictures,
+            {"score_steps": 120, "evaluate_every": 120, "batch_size": 128, "learning_rate": 1e-2, "blocks": 1},
+        ),
         ("table", survey, {"score_steps": 200, "evaluate_every": 200}),
     ],
     ids=["array", "text", "sequences", "table"],

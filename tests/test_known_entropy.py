@@ -7,7 +7,7 @@ import dmb
 from dmb.app.evaluation import likelihood
 from dmb.training import engine
 
-LENGTH = 8
+LENGTH = 4
 
 
 @pytest.mark.long
@@ -23,7 +23,7 @@ def test_the_bound_approaches_a_known_entropy_from_above(options, objective):
     process = dmb.BridgeProcess.from_marginals(data.marginals(), schedule=schedule, **options)
     torch.manual_seed(0)
     bridge = dmb.Bridge(process, dmb.MLP(process.num_states, LENGTH, width=128, blocks=2, dropout=0.0))
-    settings = {"cycles": 1, "score_steps": 160, "evaluate_every": 80, "evaluate_sequences": 500, "matrix_steps": 5}
+    settings = {"cycles": 1, "score_steps": 100, "evaluate_every": 50, "evaluate_sequences": 500, "matrix_steps": 5}
     settings |= {"matrix_objective": objective, "learning_rate": 1e-2, "warmup": 20, "ema": 0.9}
     above = []
     for report in dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **settings):

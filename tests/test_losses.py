@@ -90,7 +90,7 @@ def test_the_standard_error_is_the_spread_of_repeated_bounds(devices, samples):
     bridge = toys.model("bridge", mu)
     generator = torch.Generator().manual_seed(0)
     bounds = []
-    for _ in range(100 if samples == 1 else 50):
+    for _ in range(60 if samples == 1 else 30):
         index = torch.multinomial(mu.flatten(), 64, replacement=True, generator=generator)
         x_0 = theory.all_sequences(2, 4)[index]
         bounds.append(bridge.bound(x_0, samples=samples, batch_size=32, generator=generator, **devices))

@@ -229,7 +229,7 @@ class Canonical(Schedule):
         log_left = torch.log1p(-(1 - self.survival) * times)
         rate = (weights * exits(torch.zeros_like(times[:1])).rate).sum((-2, -1))
         u = -log_left / torch.where((rate > 0) & rate.isfinite(), rate, 1.0)
-        low, high = torch.zeros_like(u), torch.full_like(u, torch.inf)
+        low, high, wanted = torch.zeros_like(u), torch.full_like(u, torch.inf), _log_odds(-log_left)
         # Newton's method in two forms. On log Σ w exp(-S(u)), which falls in u: where clocks are steady it is convex,
         # so that steps from the left never pass the root, and where all have come to run evenly a straight line. And on
         # the log odds of a change against log u: a straight line where chances grow like a power of u, be it 8 or 0.2.
@@ -239,7 +239,7 @@ class Canonical(Schedule):
             log_survival, slope = self._survival(exits(u), weights)
             excess = log_survival - log_left
             low, high = torch.where(excess >= 0, u, low), torch.where(excess <= 0, u, high)
-            odds = _log_odds(-log_left) - _log_odds(-log_survival)
+            odds = wanted - _log_odds(-log_survival)
             step, other = u * torch.exp(-odds * torch.expm1(log_survival) / (u * slope)), u + excess / slope
             step = torch.where((other > 0) & (other >= low), torch.minimum(step, other), step)
             middle = torch.where(low > 0, low.sqrt() * high.sqrt(), high / 16)
@@ -265,11 +265,15 @@ class Canonical(Schedule):
     @staticmethod
     def _survival(exits: Exits, weights: Float[Tensor, "g n"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
         """`log Σ w exp(-S)`, to all digits when it is close to 0 and when it is far below, and how fast it falls."""
-        terms = weights.log() - exits.intensity
-        log_survival = terms.logsumexp((-2, -1))
-        rate = torch.where(weights > 0, exits.rate, 0.0)
-        slope = (rate * torch.exp(terms - log_survival[:, None, None])).sum((-2, -1))
-        lost = (weights * torch.expm1(-exits.intensity)).sum((-2, -1))
+        intensity = exits.intensity.flatten(1)
+        terms = weights.log().flatten() - intensity
+        largest = terms.amax(1, keepdim=True)
+        shares = torch.exp(terms - largest)
+        total = shares.sum(1)
+        rate = torch.where(weights > 0, exits.rate.double(), 0.0).flatten(1)
+        slope = (shares @ rate[0] if len(rate) == 1 else (rate * shares).sum(1)) / total
+        lost = torch.expm1(-intensity) @ weights.flatten()
+        log_survival = largest[:, 0] + total.log()
         return torch.where(lost > -0.5, torch.log1p(lost.clamp(min=-0.5)), log_survival), slope
 
     def _mixture(self, exits: ExitsAt | None) -> tuple[ExitsAt, Float[Tensor, "g n"]]:
@@ -288,6 +292,8 @@ class Canonical(Schedule):
             raise ValueError(
                 "canonical time needs a state of the data with a positive rate of leaving it, got only rates of 0"
             )
+        if len(leaves) == 1:  # all positions are left alike
+            weights = weights.sum(0, keepdim=True)
         return exits, weights / weights.sum()
 
     def config(self) -> dict[str, Any]:
@@ -301,7 +307,7 @@ class Canonical(Schedule):
 
 def _log_odds(intensity: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
     """`log((1 - exp(-S)) / exp(-S))`."""
-    return intensity + numerics.log1mexp(intensity)
+    return intensity + torch.log(-torch.expm1(-intensity))
 
 
 def _fraction(name: str, value: float) -> float:

@@ -131,6 +131,18 @@ def test_rates_into_a_state_are_a_column_of_the_dense_matrix(case):
 
 
 @every_case
+def test_exits_are_the_diagonal_of_the_dense_matrix(case):
+    process, legal = case.process(), case.legal()
+    for t in TIMES[1:]:
+        u = clock(process, t)[0]
+        exits = process.exits(torch.tensor([u], dtype=torch.float64))
+        for found, dense in ((exits.intensity, integrated(case, t)), (exits.rate, case.generator(u))):
+            expected = -dense.diagonal(axis1=1, axis2=2).astype(float)
+            found = found[0].detach().expand(len(legal), -1).numpy()
+            np.testing.assert_allclose(found[legal], expected[legal], rtol=1e-9, atol=1e-13, err_msg=f"at t = {t}")
+
+
+@every_case
 def test_evolve_is_the_row_vector_times_the_dense_matrix(case):
     p_0 = torch.tensor(case.legal() * np.random.default_rng(0).random(case.legal().shape))
     p_0 = p_0 / p_0.sum(-1, keepdim=True)
@@ -284,7 +296,7 @@ def test_a_step_back_follows_bayes_rule_at_any_step_size(case):
     mu = legal * np.random.default_rng(3).random(legal.shape)
     mu[:, process.num_states - process.names :] = 0
     mu = mu / mu.sum(-1, keepdims=True)
-    draws = 8_000
+    draws = 5_000
     x_t = every_state(case)
     for t, s in [(1.0, 0.0), (1.0, 0.5), (0.6, 0.5), (0.3, 0.3)]:
         to_s, s_to_t, to_t = dense_kernels(case, s), dense_kernels(case, t, s), dense_kernels(case, t)

@@ -48,7 +48,7 @@ def total_variation(x, mu):
 
 
 @pytest.mark.usefixtures("no_type_checks")  # calls like those below, by the thousand
-@pytest.mark.parametrize("steps", [1, 2, 7])
+@pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize(("sampler", "name"), [p for p in ALL_PAIRS if p[0] in EXACT_IN_ONE_DIMENSION], ids=lambda v: v)
 def test_in_one_dimension_samples_are_exact_at_any_number_of_steps(sampler, name, steps):
     mu = toys.distribution(5, seed=1)
@@ -273,7 +273,7 @@ def test_averaging_the_last_step_has_less_variance_than_counting_samples():
     bridge = toys.model("bridge", mu)
     exact = theory.position_marginals(mu)
     averaged, counted = [], []
-    for seed in range(40):
+    for seed in range(25):
         generator = torch.Generator().manual_seed(seed)
         averaged.append((estimate_marginals(bridge, chains=64, steps=8, generator=generator) - exact).square().sum())
         x = bridge.sample(64, steps=8, generator=generator)

@@ -1,12 +1,12 @@
 import os
 import resource
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import forks
 from dmb.data import text
 from dmb.data.cache import cached
 
@@ -99,7 +99,7 @@ def test_a_disk_that_takes_no_more_is_one_line_and_leaves_nothing_behind(home):
 
 
 KILLED = """
-import os, signal, sys
+import os, signal, time
 import numpy as np
 from dmb.data.cache import cached
 
@@ -110,7 +110,8 @@ def dies():
 def waits():
     yield np.zeros(10, dtype=np.uint8)
     print("writing", flush=True)
-    sys.stdin.readline()
+    while not os.path.exists(os.environ["DMB_DATA"] + "/go on"):
+        time.sleep(0.01)
 
 child = os.fork()
 if child == 0:
@@ -121,15 +122,17 @@ cached("live", [1], waits)
 """
 
 
-def test_what_a_killed_writer_left_is_removed_but_not_what_others_are_writing(home):
-    command = [sys.executable, "-c", KILLED]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive:
-        assert alive.stdout.readline().startswith(".dead-")
-        assert alive.stdout.readline() == "writing\n"
+def test_what_a_killed_writer_left_is_removed_but_not_what_others_are_writing(home, tmp_path):
+    alive, words = forks.start(forks.script, KILLED, output=tmp_path / "words"), tmp_path / "words"
+    while alive.is_alive() and not (words.exists() and words.read_text().endswith("writing\n")):
+        time.sleep(0.01)
+    try:
+        assert words.read_text().startswith(".dead-")
         (part,) = os.listdir(home / "cache")  # the orphan went when the next writer began
         assert part.startswith(".live-")
         cached("x", [1], made([]))
         assert part in os.listdir(home / "cache")
-        alive.communicate("\n")
-    assert alive.returncode == 0
+    finally:
+        (home / "go on").touch()
+    assert forks.codes(alive) == [0]
     assert sorted(name.partition("-")[0] for name in os.listdir(home / "cache")) == ["live", "x"]

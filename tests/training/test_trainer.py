@@ -194,7 +194,7 @@ def test_accumulated_parts_learn_what_the_whole_batch_does(data):
 def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
     bridge = make(data, dropout=0.0)
     longer = {"cycles": 1, "score_steps": 300, "learning_rate": 1e-2, "batch_size": 64}
-    run(bridge, data, **longer, evaluate_every=100, evaluate_sequences=400)
+    run(bridge, data, **longer, evaluate_every=300, evaluate_sequences=400)
     bound = bridge.bound(data.train[:], samples=20, generator=torch.Generator().manual_seed(0))
     counts = np.unique(data.train[:].numpy(), axis=0, return_counts=True)[1] / len(data.train)
     entropy = -(counts * np.log2(counts)).sum() / 3

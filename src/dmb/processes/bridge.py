@@ -1,6 +1,7 @@
 """The learned forward process of the Discrete Markov Bridge in closed form: states in a hierarchy, lifted by clocks."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -15,7 +16,7 @@ from dmb.processes import fused, kernels, making
 from dmb.processes.base import ForwardProcess, Time, When
 from dmb.processes.shapes import positions
 from dmb.processes.span import Span
-from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
+from dmb.schedules import Canonical, Clock, Exits, ExitsAt, LogLinear, Schedule, steady_exits
 
 
 @final
@@ -130,10 +131,22 @@ class BridgeProcess(ForwardProcess):
         return (span.scale[..., None] * self.hierarchy.spread(span.rates)[0])[0]
 
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
+        return self._exits()(elapsed)
+
+    def solve(self, t: Float[Tensor, " b"]) -> Clock:
+        return self.schedule(t, self._exits() if isinstance(self.schedule, Canonical) else self.exits)
+
+    def _exits(self) -> ExitsAt:
+        """`exits`, for a schedule that asks many times: what is the same at all times is computed once."""
+        if not isinstance(self.clocks, Steady):
+            return self._varying_exits
+        speed, rates = self.clocks.slope(torch.zeros(1, 1, dtype=torch.float64, device=self.device))
+        return partial(steady_exits, (speed[..., None] * self.hierarchy.spread(rates)[1])[0])
+
+    def _varying_exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         elapsed = elapsed[:, None]
         (scale, own), (speed, slope) = self.clocks.gained(None, elapsed, torch.float64), self.clocks.slope(elapsed)
-        total = self.hierarchy.spread(own)[1]
-        rate = total if isinstance(self.clocks, Steady) else self.hierarchy.spread(slope)[1]
+        total, rate = self.hierarchy.spread(own)[1], self.hierarchy.spread(slope)[1]
         return Exits(scale[..., None] * total, speed[..., None] * rate)
 
     # -- the contract -------------------------------------------------------------------------------------------------

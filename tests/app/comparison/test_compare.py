@@ -2,7 +2,6 @@ import io
 import json
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -167,8 +166,3 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path, planned, made_up, instead):
     instead(f'echo "$@" >> {tmp_path}/said')
     assert compare(plan, workers=1, console=Console(file=io.StringIO())) == 1
     assert (tmp_path / "said").read_text() == f"-m dmb resume {plan.jobs()[0].path}\n"
-
-
-def test_nothing_draws_before_there_is_something_to_draw():
-    code = "import sys, dmb.app.comparison; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -387,11 +387,13 @@ def test_an_evaluation_of_one_sequence_has_no_error(copy):
     assert headline(page_of(run)).endswith(": 100.0 % less")  # the marginals alone need less
 
 
-def test_importing_reports_loads_nothing_that_draws_and_what_is_missing_is_named():
+def test_importing_reports_or_comparisons_loads_nothing_that_draws_and_what_is_missing_is_named():
     code = """
 import sys
 import dmb.app.reports
 assert not {"matplotlib", "jinja2", "dmb.app.reports.drawing"} & set(sys.modules)
+import dmb.app.comparison
+assert "matplotlib" not in sys.modules
 sys.modules["matplotlib"] = None
 try:
     dmb.app.reports.write_report(None)

@@ -7,6 +7,7 @@ import platform
 import re
 import sysconfig
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -79,9 +80,19 @@ def _docstrings(path: Path) -> Iterator[str]:
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return  # templates that end in .py
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node, clean=False) or ""
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements, in the order of `ast.walk`, which goes through all expressions as well."""
+    todo = deque([tree])
+    while todo:
+        node = todo.popleft()
+        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+            todo.extend(getattr(node, block, ()))
+        yield node
 
 
 def _normalised(text: str) -> str:
