@@ -7,9 +7,16 @@ import torch
 from dmb.data import Columns
 from dmb.networks import MLP, Network, OrderedMLP
 from dmb.processes import BridgeProcess, ForwardProcess
+from dmb.training import TrainingSettings
 
 _MOST_ALONE = 32  # columns that have a network each
 _APART = 16.0  # neighbours in an order change places in one row of e^16, nine million
+
+COLUMN_TRAINING = TrainingSettings(
+    cycles=1, score_steps=2000, matrix_steps=0, batch_size=256, learning_rate=2e-3, decay="cosine", weight_decay=0.3,
+    clip=0.0, patience=4, evaluate_every=100,
+)  # fmt: skip
+"""How such a model is trained. One norm for the gradients of all columns would let the hardest slow the others down."""
 
 
 def is_narrow(columns: int) -> bool:
@@ -32,17 +39,11 @@ def in_turn(process: ForwardProcess) -> bool:
     return clocks is not None and clocks.speed_weights is not None and not clocks.speed_weights.requires_grad
 
 
-def column_network(
-    process: ForwardProcess, codec: Columns, *, width: int, blocks: int, dropout: float | None = None
-) -> Network:
-    """A network for each column, or one for all if there are many, twice as wide and with one more block.
-
-    Dropout is 0 by default; of one network for all columns, 0.1.
-    """
+def column_network(process: ForwardProcess, codec: Columns, *, width: int, blocks: int, dropout: float) -> Network:
+    """A network for each column, or one for all if there are many, twice as wide and with one more block."""
     if is_narrow(process.num_positions):
-        own = {"width": width, "blocks": blocks, "dropout": dropout or 0.0}
+        own = {"width": width, "blocks": blocks, "dropout": dropout}
         return OrderedMLP.for_process(process, ordered_from=codec.ordered_from, **own)
-    dropout = 0.1 if dropout is None else dropout
     network = MLP.for_process(process, width=2 * width, blocks=blocks + 1, dropout=dropout)
     network.follow_order(codec.ordered)
     return network

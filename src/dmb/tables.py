@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from dmb.all_orders import AllOrders
 from dmb.bridge import Bridge
-from dmb.columnwise import column_network, column_steps, follow, is_narrow
+from dmb.columnwise import COLUMN_TRAINING, column_network, column_steps, follow, is_narrow
 from dmb.configurable import Configurable
 from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
@@ -23,10 +24,9 @@ from dmb.data.sources.table import Table, as_data_set, tokens_of
 from dmb.files import write_json
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
-from dmb.training import TrainingReport, TrainingSettings, train
+from dmb.training import TrainingReport, train
 
 _TRIES = 100  # times as many rows as asked for, before a rule is given up
-_INFILL, _ANY_ORDER = 0.25, 0.5  # shares of training rows: with columns given, and in orders drawn evenly from all
 
 
 class LogProb(NamedTuple):
@@ -53,7 +53,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             passes over the rows, at least 400 and at most 2,000 steps, or 30,000 divided by the number of columns.
         width: of the network of each column; one network for all columns is twice as wide.
         blocks: of the network of each column; one network for all columns has one more.
-        dropout: share of activations that are dropped in training. Default: none; of one network for all columns, 0.1.
+        dropout: share of activations that are dropped in training.
         batch_size: rows of a step.
         learning_rate: the highest one; it falls to 0 at the end.
         bins: maximum number of states of a column of numbers or dates. Default: one for every 50 rows that are learned
@@ -87,7 +87,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         steps: int | None = None,
         width: int = 128,
         blocks: int = 2,
-        dropout: float | None = None,
+        dropout: float = 0.1,
         batch_size: int = 256,
         learning_rate: float = 2e-3,
         bins: int | None = None,
@@ -109,13 +109,11 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         data = as_data_set(content, "frame", kinds=kinds, bins=self.bins, test=False)
         assert isinstance(data.codec, Columns)
         bridge = self._untrained(data)
-        alone = bridge.ordered is not None
         usual = column_steps(len(data.train), data.num_positions, self.batch_size)
         steps = usual if self.steps is None else self.steps
-        settings = TrainingSettings(
-            cycles=1, score_steps=steps, matrix_steps=0, batch_size=self.batch_size, decay="cosine",
-            learning_rate=self.learning_rate, evaluate_every=max(50, steps // 20), patience=self.patience,
-            seed=self.random_state, infill=_INFILL if alone else None, any_order=_ANY_ORDER if alone else 0.0,
+        settings = replace(
+            COLUMN_TRAINING, score_steps=steps, batch_size=self.batch_size, learning_rate=self.learning_rate,
+            evaluate_every=max(50, steps // 20), patience=self.patience, seed=self.random_state,
         )  # fmt: skip
         for progress in train(bridge, data, settings):
             if self.report is not None:

@@ -57,18 +57,20 @@ def test_a_mask_says_nothing_whatever_its_turn():
 
 
 def test_logits_are_those_of_the_formula():
-    """Position 1 given position 0, by hand: a matrix, two residual blocks, and a peak over states in an order."""
+    """Position 1 given 0 and 3, by hand: a matrix, two residual blocks, and a peak that follows the place of 3."""
     made, x = network(), tokens()
-    turn = torch.tensor([0, 1, 2, 3]).expand(6, -1)
-    h = made.tokens.weight[x[:, 0]] @ made.first[1, :8] + made.first_bias[1]
+    turn = torch.tensor([0, 2, 3, 1]).expand(6, -1)
+    parts = [made.tokens.weight[start + x[:, j]] @ made.first[1, 8 * j : 8 * j + 8] for j, start in ((0, 0), (3, 48))]
+    h = sum(parts) + made.first_bias[1]
     normal = lambda v: (v - v.mean(-1, keepdim=True)) / (v.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()  # noqa: E731
     for block in made.blocks:
         inner = normal(h) @ block.up[1] + block.bias[1]
         h = h + (inner * inner.sigmoid()) @ block.down[1]
     h = normal(h) * made.scale[1]
     m, log_s, steep = made.peaks["1"].shape(h).T[..., None]
-    nu = (1 + steep.exp()).log()
-    peak = -nu * (1 + ((torch.arange(40) / 39 - m) / log_s.exp()) ** 2).log()
+    place = torch.where(x[:, 3:] > 0, -2 + 4 * (x[:, 3:] - 1) / 29, 0.0)  # state 0 lies in no order
+    m, nu = m + 10 * made.straight[1, 3] * place, (1 + steep.exp()).log()
+    peak = -nu * (1 + ((-2 + 4 * torch.arange(40) / 39 - m) / log_s.exp()) ** 2).log()
     logits = h @ made.output.weight[5:45].T + made.output.bias[5:45] + peak
     torch.testing.assert_close(made(x, turn=turn)[:, 1, :40], logits, rtol=1e-4, atol=1e-4)
 

@@ -15,6 +15,7 @@ from dmb.processes.base import ForwardProcess
 
 _SHORTEST = 4  # states of the shortest wave of a feature
 _NOISE = 0.05  # share of the variance of features that keeps neighbouring states apart
+_GAIN = 10.0  # of the way from places to the middle of a peak: its weights go far, and an optimiser's steps are small
 
 
 class OrderedMLP(OrderedNetwork):
@@ -25,13 +26,14 @@ class OrderedMLP(OrderedNetwork):
     few and each means something else, as in a table, this learns far faster on a CPU than attention, or than an `MLP`
     that must answer for all positions at once. Weights grow with the square of the number of positions.
 
-    Where the states of a position lie in an order, their features begin as waves of its place `u \in [0, 1]`, and
-    their logits have a peak besides, whose middle `m`, width `s` and steepness `ν` are outputs of the network:
+    Where the states of a position lie in an order, at even places `u \in [-2, 2]`, their features begin as waves of
+    `u`, and their logits have a peak besides, whose middle `m`, width `s` and steepness `ν` are outputs of the network.
+    The places of earlier tokens lead straight to the middle, too:
 
-    `logit_k = w_k · h + b_k - ν log(1 + ((u_k - m) / s)^2).`
+    `logit_k = w_k · h + b_k - ν log(1 + ((u_k - m) / s)^2), m = a · h + a_0 + Σ_j B_j u_{x_j}.`
 
-    A number that others almost decide is then found without leaving some probability at each of hundreds of states far
-    away. Positions with fewer than 24 such states need none of this.
+    A number that others almost decide is then found within its step, without leaving some probability at each of
+    hundreds of states far away. Positions with fewer than 24 such states need none of this.
 
     Args:
         num_states: `n`, of the process; the last is the mask.
@@ -52,6 +54,7 @@ class OrderedMLP(OrderedNetwork):
 
     starts: Int[Tensor, " d"]
     ends: Int[Tensor, " d"]
+    places: Float[Tensor, " s"]
 
     def __init__(
         self,
@@ -88,8 +91,10 @@ class OrderedMLP(OrderedNetwork):
         self.scale = nn.Parameter(torch.ones(num_positions, 1, width))
         self.output = nn.Linear(width, total)
         self.peaks = nn.ModuleDict({str(position): _Peak(width) for position in self._peaked})
+        self.straight = nn.Parameter(torch.zeros(num_positions, num_positions, 1))
         self.register_buffer("ends", torch.tensor(self._counts).cumsum(0), persistent=False)
         self.register_buffer("starts", self.ends - torch.tensor(self._counts), persistent=False)
+        self.register_buffer("places", self._places(), persistent=False)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
         self._draw_waves()
@@ -114,24 +119,35 @@ class OrderedMLP(OrderedNetwork):
         turn = self.standing_first(x_t) if turn is None else turn
         row = x_t + self.starts
         written = row < self.ends
-        vectors = self.tokens(torch.where(written, row, 0))
-        earlier = (turn[:, None, :] < turn[:, :, None]) & written[:, None, :]
-        seen = (earlier.transpose(0, 1)[..., None] * vectors).flatten(2)
+        row = torch.where(written, row, 0)
+        earlier = ((turn[:, None, :] < turn[:, :, None]) & written[:, None, :]).transpose(0, 1)
+        seen = (earlier[..., None] * self.tokens(row)).flatten(2)
         x = torch.baddbmm(self.first_bias, seen, self.first)
         for block in self.blocks:
             x = block(x)
-        return self._logits(F.layer_norm(x, x.shape[-1:]) * self.scale)
+        middles = _GAIN * (earlier * self.places[row]) @ self.straight
+        return self._logits(F.layer_norm(x, x.shape[-1:]) * self.scale, middles)
 
-    def _logits(self, x: Float[Tensor, "d b w"]) -> Float[Tensor, "b d n"]:
+    def _logits(self, x: Float[Tensor, "d b w"], middles: Float[Tensor, "d b 1"]) -> Float[Tensor, "b d n"]:
         parts = []
         weights, biases = self.output.weight.split(self._counts), self.output.bias.split(self._counts)
+        places = self.places.split(self._counts)
         for position, (own, weight, bias) in enumerate(zip(x, weights, biases, strict=True)):
             logits = F.linear(own, weight, bias)
             if position in self._peaked:
                 before = self._peaked[position]
-                logits = logits + F.pad(self.peaks[str(position)](own, len(weight) - before), (before, 0))
+                peak = self.peaks[str(position)](own, middles[position], places[position][before:])
+                logits = logits + F.pad(peak, (before, 0))
             parts.append(F.pad(logits, (0, self.num_states - len(weight))))
         return torch.stack(parts, dim=1)
+
+    def _places(self) -> Float[Tensor, " s"]:
+        """The places of all states, one position after the other; 0 where there is no order."""
+        places = torch.zeros(sum(self._counts))
+        for position, before in self._peaked.items():
+            own = slice(int(self.starts[position]) + before, int(self.ends[position]))
+            places[own] = torch.linspace(-2, 2, own.stop - own.start)
+        return places
 
     @torch.no_grad()
     def _draw_waves(self) -> None:
@@ -164,18 +180,19 @@ class _Block(nn.Module):
 
 
 class _Peak(nn.Module):
-    """A bump over states in an order, flat at first; its tails fall slowly, so that a rare value costs little."""
+    """A bump over states in an order. Its tails fall slowly, so that a rare value costs little."""
 
     def __init__(self, width: int):
         super().__init__()
         self.shape = nn.Linear(width, 3)
         nn.init.zeros_(self.shape.weight)
-        self.shape.bias.data = torch.tensor([0.5, 0.0, 0.5])
+        self.shape.bias.data = torch.tensor([0.0, 0.0, 0.5])
 
-    def forward(self, x: Float[Tensor, "b w"], count: int) -> Float[Tensor, "b k"]:
-        middle, log_width, steepness = self.shape(x).unsqueeze(-1).unbind(1)
-        place = torch.linspace(0, 1, count, device=x.device, dtype=x.dtype)
-        return -F.softplus(steepness) * (((place - middle) * (-log_width).exp()) ** 2).log1p()
+    def forward(
+        self, x: Float[Tensor, "b w"], middle: Float[Tensor, "b 1"], places: Float[Tensor, " k"]
+    ) -> Float[Tensor, "b k"]:
+        shift, log_width, steepness = self.shape(x).unsqueeze(-1).unbind(1)
+        return -F.softplus(steepness) * (((places - middle - shift) * (-log_width).exp()) ** 2).log1p()
 
 
 def _uniform(positions: int, inputs: int, outputs: int) -> Float[Tensor, "d i o"]:

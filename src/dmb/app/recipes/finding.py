@@ -14,7 +14,7 @@ import numpy as np
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe
-from dmb.columnwise import column_steps, is_narrow
+from dmb.columnwise import column_steps
 from dmb.data.sources.table import size_of
 
 Maker = Callable[[], Recipe]
@@ -109,8 +109,7 @@ def _sized(found: Recipe, path: Path) -> Recipe:
         steps = column_steps(round(TRAINING_SHARE * rows), columns, found.training.batch_size)
     except Exception:  # a file can be broken in any way
         return found
-    dropout = {} if is_narrow(columns) else {"dropout": 0.1}
-    return found.changed(score_steps=steps, evaluate_every=max(50, steps // 20), **dropout)
+    return found.changed(score_steps=steps, evaluate_every=max(50, steps // 20))
 
 
 def _from_python(which: str) -> Recipe:

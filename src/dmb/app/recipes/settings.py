@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from dmb.app.recipes.base import Recipe
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
+from dmb.columnwise import COLUMN_TRAINING
 from dmb.training import TrainingSettings
 
 # J_Q always asks for faster clocks. Below this value, in bits per token, there is nothing left to gain, and even faster
@@ -42,12 +43,9 @@ def table() -> Recipe:
         name="table",
         data=DataChoice(source="table.csv"),
         process=ProcessChoice(mask=True, floor=0.0, in_turn=True),
-        network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.0),
-        training=TrainingSettings(
-            cycles=1, score_steps=2000, matrix_steps=0, batch_size=256, learning_rate=2e-3, decay="cosine", patience=4,
-            evaluate_every=100,
-        ),
-    )  # fmt: skip
+        network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.1),
+        training=COLUMN_TRAINING,
+    )
 
 
 def array() -> Recipe:
