@@ -148,9 +148,7 @@ class Learner:
     def set_rates(self) -> None:
         """Give the optimiser the learning rate and the weight decay of this step: functions of the progress alone."""
         settings, step = self.settings, self.progress.step
-        # with little time, most of it would be spent on warming up: a tenth of it must do
-        warmth = max((step + 1) / max(1, settings.warmup), 10 * self.progress.share)
-        rate = settings.learning_rate * min(1.0, warmth)
+        rate = settings.learning_rate * self.progress.warmth(settings.warmup)
         if settings.decay == "cosine":
             rate *= (1 + math.cos(math.pi * self.progress.schedule(settings.total_steps))) / 2
         until = settings.weight_decay_until

@@ -39,6 +39,16 @@ class Progress:
         """
         return max(min(1.0, self.step / total_steps), self.share)
 
+    def warmth(self, warmup: int) -> float:
+        """The share of the learning rate, in (0, 1], that this step has while it rises over `warmup` steps.
+
+        If time is limited, warming up takes at most a tenth of it: else short runs would spend most of it so.
+
+        >>> Progress(step=3).warmth(10), Progress(step=3, share=0.08).warmth(10)
+        (0.4, 0.8)
+        """
+        return min(1.0, max((self.step + 1) / max(1, warmup), 10 * self.share))
+
 
 class Step(NamedTuple):
     """What a learner says after a step."""

@@ -44,7 +44,7 @@ def impute(
     codec = folder.codec
     if not isinstance(codec, Columns):
         raise ValueError(f"{run} is no model of a table: impute fills in tables, `dmb sample --template` other data")
-    codec.check_path(out)
+    codec.check_path(out, "--out")
     model = TableModel.of(folder.bridge(device(accelerator)), codec)
     with counting(notes, "reading the table") as progress:
         content = read_table(existing(table), codec.names, progress)

@@ -70,7 +70,7 @@ def sample(
     if length is not None and length < 1:
         raise ValueError(f"--length must be at least 1, got {length}")
     if out is not None:
-        folder.codec.check_path(out)
+        folder.codec.check_path(out, "--out")
         if json_:
             raise ValueError("--json prints, --out writes: choose one")
     known, codec = None, folder.codec

@@ -106,19 +106,19 @@ class VQLearner:
     def step(self, images: UInt8[Tensor, "b h w c"]) -> None:
         """Learn from this process's share of a batch."""
         settings, progress, fabric = self.settings, self.progress, self.fabric
-        rate = settings.learning_rate * min(1.0, (progress.step + 1) / max(1, settings.warmup))
+        rate = settings.learning_rate * progress.warmth(settings.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = rate * math.cos(math.pi / 2 * progress.schedule(settings.steps))
         generator = seeded(settings.seed, "codes", progress.step)
         loss = self.wrapped(images, detail=settings.detail, commitment=settings.commitment, generator=generator)
-        mean = averaged(fabric, loss.detach()).item()
-        if not math.isfinite(mean):
-            raise self._not_finite("loss")
         fabric.backward(loss)
+        mean = averaged(fabric, loss.detach()).item()
         norm = fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=math.inf, error_if_nonfinite=False)
         assert norm is not None
-        if not norm.isfinite() and not skips_bad_steps(fabric):
-            raise self._not_finite("gradient")
+        if not math.isfinite(mean) or not (norm.isfinite() or skips_bad_steps(fabric)):
+            what, cause = "gradient" if math.isfinite(mean) else "loss", cause_of(self.model.named_parameters())
+            where = f"at step {progress.step}: {cause}; try a lower learning_rate"
+            raise FloatingPointError(f"the {what} is not finite {where}")
         self.optimiser.step()
         self.optimiser.zero_grad()
         progress.seen_loss += mean
@@ -158,7 +158,3 @@ class VQLearner:
         speed = (progress.step - step) * self.settings.batch_size / (time.perf_counter() - then)
         progress.seen_loss, progress.seen_steps = 0.0, 0
         return TokenizerReport(phase="train", loss=loss, images_per_second=speed, learning_rate=rate)
-
-    def _not_finite(self, what: str) -> FloatingPointError:
-        cause, step = cause_of(self.model.named_parameters()), self.progress.step
-        return FloatingPointError(f"the {what} is not finite at step {step}: {cause}; try a lower learning_rate")

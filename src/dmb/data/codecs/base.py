@@ -32,6 +32,8 @@ class Codec(Configurable, ABC):
     """What a user calls one of their tokens."""
     gap: ClassVar[str] = " "
     """What stands between two symbols in a line of them."""
+    incidental: ClassVar[tuple[str, ...]] = ()
+    """The arguments in `config` that tokens do not depend on."""
 
     num_states: int
 
@@ -43,16 +45,16 @@ class Codec(Configurable, ABC):
     def write(self, path: Path, tokens: Int[Tensor, "b d"]) -> None:
         """Write sequences in the format the data came in; `path` never holds half of them."""
 
-    def check_path(self, path: Path) -> str:
+    def check_path(self, path: Path, name: str = "path") -> str:
         """The extension of `path`, in lower case, if `write` can write there; so that one can ask before the work.
 
-        `FOLDER` if that is where a `.png` for each sequence goes.
+        `FOLDER` if that is where a `.png` for each sequence goes. Messages call the path by its `name`.
         """
         folder = self.fills_folders and (path.is_dir() or not path.suffix)
         suffix = path.suffix.lower()
         if self.formats and suffix not in self.formats and not folder:
             alternative = ", or be a folder for one .png each" if self.fills_folders else ""
-            raise ValueError(f"path must end in {' or '.join(self.formats)}{alternative}, got {path}")
+            raise ValueError(f"{name} must end in {' or '.join(self.formats)}{alternative}, got {path}")
         if not path.parent.is_dir():
             raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
         return FOLDER if folder else suffix
@@ -70,7 +72,7 @@ class Codec(Configurable, ABC):
 
     def meaning(self) -> dict[str, Any]:
         """All that tokens mean: two codecs for which it is the same read the same data."""
-        return self.to_config()
+        return {key: value for key, value in self.to_config().items() if key not in self.incidental}
 
     def view(self, tokens: Int[Tensor, "b d"]) -> View:
         """How to show sequences, token by token; those outside `[0, num_states)`, such as masks, are left blank."""

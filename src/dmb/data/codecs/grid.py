@@ -65,8 +65,8 @@ class Grid(Codec):
             shades = np.minimum(examples / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
             write_pictures(path, suffix, shades, lambda images: pillow().fromarray(sheet(images)).convert("RGBA"))
 
-    def check_path(self, path: Path) -> str:
-        suffix = super().check_path(path)
+    def check_path(self, path: Path, name: str = "path") -> str:
+        suffix = super().check_path(path, name)
         if suffix == ".png" and len(self.shape) != 2:
             raise ValueError(f"only two-dimensional data can be written as .png, got shape {self.shape}")
         return suffix
@@ -127,6 +127,13 @@ def pillow() -> Any:
     from PIL import Image
 
     return Image
+
+
+def square(image: Any, mode: str, size: int) -> Any:
+    """The largest square in the middle of one of Pillow's images, upright, in `size` × `size` pixels."""
+    from PIL import ImageOps
+
+    return ImageOps.fit(ImageOps.exif_transpose(image).convert(mode), (size, size), pillow().Resampling.LANCZOS)
 
 
 def write_pictures(path: Path, suffix: str, images: np.ndarray, whole: Callable[[np.ndarray], Any]) -> None:
