@@ -191,6 +191,68 @@ def test_what_is_dropped_or_changed_is_said_every_time(tmp_path):
         ]
 
 
+def photographs(folder):
+    """Of different sizes: high, wide, square, and smaller than the squares that are made of them."""
+    sizes = [(9, 16), (16, 9), (12, 12), (3, 5), (31, 8)] * 4
+    arrays = [
+        COLOUR[0].repeat(9, 0).repeat(7, 1)[:high, :wide] // (index + 1) for index, (high, wide) in enumerate(sizes)
+    ]
+    return save(folder, arrays), arrays
+
+
+def test_photographs_of_any_size_become_squares_of_their_middle(tmp_path):
+    folder, arrays = photographs(tmp_path / "photos")
+    wanted = []
+    for array in arrays:
+        high, wide = array.shape[:2]
+        side = min(high, wide)
+        box = ((wide - side) / 2, (high - side) / 2, (wide + side) / 2, (high + side) / 2)
+        wanted.append(np.asarray(Image.fromarray(array).resize((4, 4), Image.Resampling.LANCZOS, box)).ravel().tolist())
+    data = load(folder, size=4)
+    assert data.codec.shape == [4, 4, 3]
+    assert rows_of(data) == sorted(wanted)
+    assert "files cropped to squares and resized to 4 × 4 pixels: 20" in data.notes
+    assert "files enlarged, with fewer than 4 pixels across or down: 4" in data.notes
+    assert load(folder, size=2).codec.shape == [2, 2, 3]  # the caches are apart
+    again = load(data.source, codec=data.codec)
+    assert again.digest() == data.digest()
+    assert load(folder, size=4, codec=Picture([4, 4, 3])).digest() == data.digest()  # to a model they are as any others
+
+
+def test_squares_of_the_size_asked_for_are_left_alone(tmp_path):
+    squares = COLOUR[:, :, :4]
+    data = load(save(tmp_path / "photos", squares), size=4)
+    assert rows_of(data) == sorted(squares.reshape(20, 48).tolist())
+    assert data.notes == ()
+    halves = load(save(tmp_path / "larger", squares.repeat(2, 1).repeat(2, 2)), size=8)
+    assert rows_of(halves) == sorted(squares.repeat(2, 1).repeat(2, 2).reshape(20, 192).tolist())
+
+
+def test_photographs_are_turned_upright(tmp_path):
+    folder, exif = tmp_path / "photos", Image.Exif()
+    exif[274] = 6  # the camera was turned: the first row is the right side
+    wide = COLOUR[:, :, [0, 1, 2, 3]]
+    save(folder, wide, exif=exif)
+    assert rows_of(load(folder, size=4)) == sorted(np.rot90(wide, -1, axes=(1, 2)).reshape(20, 48).tolist())
+    assert rows_of(load(folder)) == sorted(wide.reshape(20, 48).tolist())  # nothing is changed unless asked for
+
+
+def test_photographs_of_different_sizes_need_a_size_and_are_told_one(tmp_path):
+    folder, _ = photographs(tmp_path / "photos")
+    with pytest.raises(ValueError, match=r"01.png must have 16 × 9 pixels like 00.png, got 9 × 16: add --size 2 \(in "):
+        load(folder)
+    save(tmp_path / "large", [COLOUR[0].repeat(20, 0).repeat(20, 1), COLOUR[0].repeat(30, 0).repeat(30, 1)])
+    cure = r"got 150 × 120: add --size 64 \(in Python: size=64\) to crop each image to a square and resize it$"
+    with pytest.raises(ValueError, match=cure):
+        load(tmp_path / "large")
+    for size in (0, 5000):
+        with pytest.raises(ValueError, match=rf"size must lie in \[1, 4096\], got {size}"):
+            load(folder, size=size)
+    for source in ("digits", "cifar10"):
+        with pytest.raises(ValueError, match=f"size applies to folders of images only, got 8 for {source}"):
+            load(source, size=8)
+
+
 def cut_short(folder):
     whole = (folder / "05.png").read_bytes()
     (folder / "05.png").write_bytes(whole[: len(whole) // 2])

@@ -198,6 +198,7 @@ def _announce(
     say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe()}{lasts}")
     square = isinstance(data.codec, Picture) and data.codec.shape[0] == data.codec.shape[1]  # what tokenize takes
     if square and data.num_positions > MANY_PIXELS and not resume:
-        tokenize = shlex.join(["dmb", "tokenize", recipe.data.source, "--out", "codes"])
+        size = [] if recipe.data.size is None else ["--size", str(recipe.data.size)]
+        tokenize = shlex.join(["dmb", "tokenize", recipe.data.source, *size, "--out", "codes"])
         say(console, f"large images take far less time as codes: {tokenize}, then dmb train codes")
     say(console, f"{'continuing' if resume else 'training'} {path}; Ctrl-C stops, {again} continues")

@@ -49,6 +49,20 @@ def existing(path: Path) -> Path:
     return path
 
 
+def files_in(folder: Path) -> Iterator[Path]:
+    """All files in it and the folders in it that are not hidden."""
+
+    def fail(error: OSError) -> None:
+        raise ValueError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+
+    for place, inside, names in os.walk(folder, onerror=fail, followlinks=True):
+        here = Path(place)
+        if here.is_symlink() and here.resolve() in (above.resolve() for above in here.parents):
+            raise ValueError(f"{here} must not link to a folder that contains it, {here.resolve()}: remove the link")
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        yield from (here / name for name in names if not name.startswith("."))
+
+
 def mapped(path: Path, what: str, kind: Any, *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:
     """The array in a `.npy` file, memory-mapped; a ValueError, with some advice, unless it has one of these `shapes`.
 

@@ -30,6 +30,7 @@ def load(
     length: int | None = None,
     encoding: str = "characters",
     levels: int | None = None,
+    size: int | None = None,
     most_states: int | None = None,
     kinds: Mapping[str, str] | None = None,
     bins: int | None = None,
@@ -47,6 +48,8 @@ def load(
             have a fixed length.
         encoding: encoding of a text file; see `text`.
         levels: levels per channel of an image; default: 256.
+        size: crop each image of a folder to a square, and resize it to `size` × `size` pixels; see `images`. Default:
+            that of the codec, if its images were cropped; else they must have one size, and stay as they are.
         most_states: values of an array must lie below this; default: 65,536.
         kinds: kinds of columns of a table by name, where the rules are wrong; see `table`.
         bins: maximum number of states of a column of numbers; default: one for every 50 training rows, 64 to 1,024.
@@ -57,10 +60,12 @@ def load(
     'digits'
     """
     kind, named = _kind(source, kind, encoding, codec), is_name(source)
-    refuse_foreign(source, kind, encoding=encoding, levels=levels, most_states=most_states, kinds=kinds, bins=bins)
+    refuse_foreign(
+        source, kind, encoding=encoding, levels=levels, size=size, most_states=most_states, kinds=kinds, bins=bins
+    )
     sized = {} if length is None else {"length": length}
     if kind == "images":
-        data = _images(source, levels, codec, progress)
+        data = _images(source, levels, size, codec, progress)
     elif named:
         data = digits() if source == "digits" else BUILT_IN[str(source)](**sized)
     elif kind == "array":
@@ -92,13 +97,17 @@ def _kind(source: str | Path, kind: Kind | None, encoding: str, codec: Codec | N
     return kind or found
 
 
-def _images(source: str | Path, levels: int | None, codec: Codec | None, progress: Progress | None) -> DataSet:
+def _images(
+    source: str | Path, levels: int | None, size: int | None, codec: Codec | None, progress: Progress | None
+) -> DataSet:
     model = codec if isinstance(codec, Picture) else None
     if levels is None:
         levels = 256 if model is None else model.levels
     if is_name(source):
         return cifar10(levels)
-    return images(source, levels, colour=model is not None and model.shape[2] == 3, progress=progress)
+    if size is None and model is not None and model.cropped:
+        size = model.shape[0]
+    return images(source, levels, colour=model is not None and model.shape[2] == 3, size=size, progress=progress)
 
 
 def refuse_foreign(
@@ -107,6 +116,7 @@ def refuse_foreign(
     *,
     encoding: str = "characters",
     levels: int | None = None,
+    size: int | None = None,
     most_states: int | None = None,
     kinds: Mapping[str, str] | None = None,
     bins: int | None = None,
@@ -117,6 +127,8 @@ def refuse_foreign(
         raise ValueError(f"encoding applies to text files only, got {encoding!r} for {source}")
     if levels is not None and kind != "images":
         raise ValueError(f"levels applies to images only, got {levels} for {source}")
+    if size is not None and (kind != "images" or named):
+        raise ValueError(f"size applies to folders of images only, got {size} for {source}")
     if most_states is not None and (kind != "array" or named):
         raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
     if (kinds or bins is not None) and kind != "table":

@@ -16,6 +16,7 @@ from PIL import Image
 import dmb
 from commands import dmb_, flags
 from dmb.app.cli import COMMANDS
+from dmb.app.evaluation.quality import originals
 from dmb.app.recipes import recipe
 from dmb.app.records import read_evaluations
 from dmb.app.runs import Run
@@ -395,6 +396,25 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     with Image.open(tmp_path / "x.png") as sheet:
         assert sheet.size == (2 * 128 + 2, 2 * 96 + 2)
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
+
+
+def test_photographs_of_any_size_are_trained_on_and_read_as_squares(tmp_path, capsys):
+    for folder in ("photos", "others"):
+        (tmp_path / folder).mkdir()
+        for index in range(20):
+            pixels = np.random.default_rng(index).integers(256, size=(9 + index % 3, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / folder / f"{index}.png")
+    tiny = [*TINY, *flags(levels=4, network="mlp")]
+    assert dmb_("train", "photos", "--out", "run", "--accelerator", "cpu", *tiny) == 2
+    assert "got 12 × 10: add --size 8 (in Python: size=8) to crop each image" in capsys.readouterr().err
+    assert dmb_("train", "photos", "--out", "run", "--accelerator", "cpu", "--size", 4, *tiny) == 0
+    assert "files cropped to squares and resized to 4 × 4 pixels: 20" in capsys.readouterr().err
+    run = Run.open(tmp_path / "run")
+    assert (run.recipe.data.size, run.data().codec.shape, originals(run.data()).num_states) == (4, [4, 4, 3], 256)
+    assert dmb_("evaluate", "run", "--data", "others", "--sequences", 2) == 0
+    assert dmb_("resume", "run", "--accelerator", "cpu", "--cycles", 3) == 0
+    assert dmb_("sample", "run", "--out", "x.txt") == 2
+    assert "--out must end in .png or .npy, or be a folder" in capsys.readouterr().err
 
 
 def test_large_images_are_said_to_be_faster_as_codes(tmp_path, capsys):

@@ -156,6 +156,17 @@ def test_uploads_of_any_size_and_mode_become_tokens(kind):
         images.template({"background": np.zeros((1, 5000, 4), dtype=np.uint8)}, None)
 
 
+def test_of_an_upload_the_middle_is_read(kind):
+    images = kind("digits")
+    tokens = images.playground.examples[5]
+    picture = np.pad(images.enlarged(tokens), ((0, 0), (80, 80), (0, 0)), constant_values=255)
+    erased = np.zeros((8, 12), dtype=bool)
+    erased[3, :3] = True
+    template = images.template(painted(picture, erased, 40), None)
+    assert (template < 0).nonzero().ravel().tolist() == [24]  # what lies beside it has no tokens
+    assert torch.equal(template[template >= 0], tokens[template >= 0])
+
+
 def test_colour_pictures_are_read_by_channel(tmp_path):
     from dmb.app.serve.images import ImageKind
 

@@ -15,7 +15,7 @@ from dmb.app.loading import load
 from dmb.app.locks import locked
 from dmb.app.signals import Signals
 from dmb.app.tokenizer import VQVAE, Codes
-from dmb.app.tokenizer.codes import write_codes
+from dmb.app.tokenizer.codes import images_of, write_codes
 from dmb.training.checkpoint import Checkpoints
 from stopping import StopAfter, same
 
@@ -162,11 +162,30 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path):
         command.main(["digits", "--out", "new"])
 
 
+def test_photographs_of_any_size_are_cropped_and_stay_so(tmp_path, capsys):
+    for index, path in enumerate(sorted((tmp_path / "photos").rglob("*.png"))):
+        with Image.open(path) as image:
+            image.resize((20 + index % 3, 14)).save(path)
+    with pytest.raises(ValueError, match=r"pixels like .*, got .*: add --size 8 "):
+        tokenize(*SMALL)
+    assert command.main(["photos", "-o", "codes", "--size", "16", *SMALL]) == 0
+    assert "files cropped to squares and resized to 16 × 16 pixels: 40" in capsys.readouterr().err
+    data, images = load(tmp_path / "codes"), load("photos", size=16)
+    assert data.codec.shape == [16, 16, 1]
+    tokens = VQVAE.from_pretrained("codes").encode(torch.from_numpy(images.codec.images(images.test[:])))
+    assert torch.equal(data.test[:], tokens)
+    assert images_of(tmp_path / "codes").digest() == images.digest()
+    with pytest.raises(ValueError, match="--size cannot change during training: leave it out, or give 16"):
+        tokenize("--resume", "--size", 8)
+    assert tokenize("--resume", "--steps", 8, "--accelerator", "cpu") == 0
+    assert json.loads((tmp_path / "codes" / "tokenizer-settings.json").read_text())["size"] == 16
+
+
 def test_every_setting_is_a_flag_that_is_explained(capsys):
     with pytest.raises(SystemExit):
         command.main(["--help"])
     shown = capsys.readouterr().out
-    for flag in ("--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
+    for flag in ("--size", "--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
         assert flag in shown
     assert "Number of codes in the codebook" in " ".join(shown.split())
 

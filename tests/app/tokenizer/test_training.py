@@ -228,6 +228,16 @@ def test_a_vqvae_has_the_size_of_its_images_and_its_first_weights_from_the_seed(
     assert not torch.equal(other.encoder[0].weight, vqvae.encoder[0].weight)
 
 
+def test_warming_up_takes_at_most_a_tenth_of_the_time(monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
+    options = {"steps": 10_000, "warmup": 1000, "log_every": 1, "evaluate_every": 10_000, "minutes": 5.0}
+    rates = [r.learning_rate for r in train(make(), pictures(), **options) if r.phase == "train"]
+    assert rates[0] < 0.5 * 2e-3  # it does warm up
+    assert max(rates) > 0.95 * 2e-3
+    assert rates.index(max(rates)) <= len(rates) // 10 + 1
+
+
 def test_images_that_are_not_square_are_refused():
     rows = [Rows(np.zeros((10, 8, 6, 1), dtype=np.uint8), 256) for _ in range(3)]
     data = DataSet(
@@ -236,7 +246,7 @@ def test_images_that_are_not_square_are_refused():
         codec=Picture([8, 6, 1]),
         **dict(zip(("train", "validation", "test"), rows, strict=True)),
     )
-    with pytest.raises(ValueError, match="images must be square for a VQ-VAE, got 8 × 6"):
+    with pytest.raises(ValueError, match=r"VQ-VAE, got 6 × 8: add --size 16 .* to crop each image to a square and"):
         TokenizerSettings().build(data)
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
@@ -27,16 +27,18 @@ from dmb.typed import typed
 class Tokenize:
     """Turn images into codes with a VQ-VAE; `dmb train CODES` then learns codes, which is much faster than pixels.
 
-    Examples: `dmb tokenize photos/ --out codes/`; `dmb tokenize cifar10 --out codes/ --grid 8 --codes 512 --minutes 5`.
+    Examples: `dmb tokenize photos/ --size 64 --out codes/`; `dmb tokenize cifar10 --out codes/ --grid 8 --minutes 5`.
 
     CODES/sheet.png shows images, each beside its reconstruction. Ctrl-C stops it at any time; the same command with
     --resume continues, with its previous settings as defaults.
     """
 
     source: Annotated[Positional[str], arg(metavar="IMAGES")]
-    """A folder of square images of one size, or cifar10."""
-    out: Annotated[Path, arg(metavar="CODES")]
+    """A folder of images, or cifar10."""
+    out: Annotated[Path, arg(metavar="CODES", aliases=["-o"])]
     """The folder to write."""
+    size: int | None = None
+    """Crop each image to a square and resize it to this many pixels a side; None: use squares of one size unchanged."""
     resume: bool = False
     """Continue in --out from its newest checkpoint; start if there is none."""
     settings: TokenizerSettings = field(default_factory=TokenizerSettings)
@@ -50,8 +52,7 @@ def main(arguments: list[str]) -> int:
     """Parse the command line; to resume, parse it again with the previous settings as defaults."""
     flags = parsed(Tokenize, arguments, prog="dmb tokenize")
     if flags.resume and (flags.out / SETTINGS).is_file():
-        begun = replace(flags, settings=_begun(flags.out)[1])
-        flags = parsed(Tokenize, arguments, prog="dmb tokenize", default=begun)
+        flags = parsed(Tokenize, arguments, prog="dmb tokenize", default=_begun(flags))
     return tokenize(flags)
 
 
@@ -60,16 +61,16 @@ def tokenize(flags: Tokenize) -> int:
     source, out, settings = flags.source, flags.out, flags.settings
     if source not in BUILT_IN and Path(source).exists():
         source = str(Path(source).resolve())
-    going_on = _going_on(out, flags.resume, source, settings)
+    going_on = _going_on(replace(flags, source=source))
     console = of_first_process(notes)
     with counting(console, "reading the images") as progress:
-        images = data.load(source, progress=progress)
+        images = data.load(source, size=flags.size, progress=progress)
     vqvae, fabric = settings.build(images), engine(accelerator=flags.accelerator, devices=flags.devices)
     chief = fabric.is_global_zero
     with alone_in(out, fabric) as signals:
         reports = train_tokenizer(vqvae, images, settings, fabric=fabric, folder=out, resume=going_on, stop=signals)
         if chief:
-            write_json(out / SETTINGS, {"source": source, "settings": asdict(settings)})
+            write_json(out / SETTINGS, {"source": source, "size": flags.size, "settings": asdict(settings)})
             (out / SUMMARY).unlink(missing_ok=True)
             introduce(console, images)
             plan = f"grids of {settings.grid} × {settings.grid} codes out of {settings.codes}; {settings.steps} steps"
@@ -94,26 +95,29 @@ def tokenize(flags: Tokenize) -> int:
     return ended(number, fabric)
 
 
-def _begun(out: Path) -> tuple[Any, TokenizerSettings]:
-    """The source and the settings of an existing folder."""
-    file = out / SETTINGS
+def _begun(flags: Tokenize) -> Tokenize:
+    """These flags, but with the source, the size and the settings of the existing folder."""
+    file = flags.out / SETTINGS
     with explained(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
         begun = json.loads(file.read_text(encoding="utf-8"))
-        return begun["source"], typed(TokenizerSettings, begun["settings"])
+        settings, size = typed(TokenizerSettings, begun["settings"]), begun.get("size")
+        return replace(flags, source=begun["source"], size=size, settings=settings)
 
 
-def _going_on(out: Path, resume: bool, source: str, settings: TokenizerSettings) -> bool:
+def _going_on(flags: Tokenize) -> bool:
     """Whether there is something to continue; a ValueError if the folder cannot be used."""
+    out = flags.out
     if not (out / SETTINGS).is_file():
         if out.is_file() or (out.exists() and any(file.name != ".lock" for file in out.iterdir())):
             raise ValueError(f"{out} exists already, but is not a folder of codes: choose another --out")
         return False
-    if not resume:
+    if not flags.resume:
         raise ValueError(f"{out} exists already: choose another --out, or continue it with --resume")
-    before, old = _begun(out)
-    if before != source:
-        raise ValueError(f"{out} has codes of {before}, not of {source}: choose another --out")
-    for name, value in old.sizes().items():
-        if settings.sizes()[name] != value:
+    before = _begun(flags)
+    if before.source != flags.source:
+        raise ValueError(f"{out} has codes of {before.source}, not of {flags.source}: choose another --out")
+    wanted = {"size": flags.size, **flags.settings.sizes()}
+    for name, value in {"size": before.size, **before.settings.sizes()}.items():
+        if wanted[name] != value:
             raise ValueError(f"--{name.replace('_', '-')} cannot change during training: leave it out, or give {value}")
     return True

@@ -1,6 +1,6 @@
 """Any number of samples, a part at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -9,12 +9,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.bridge import Bridge
+from dmb.data.home import Progress, unseen
 from dmb.samplers import State
 from dmb.seeding import seeded
 
 AT_ONCE = 64  # a change of it changes what a seed gives
 
-Advance = Callable[[int, int], None]
+Advance = Progress
 
 
 def draw(
@@ -38,8 +39,7 @@ def draw(
     """
     for first, batch in groupby(states(bridge, count, labels=labels, seed=seed, **options), key=itemgetter(0)):
         *_, (_, last) = batch
-        if advance is not None:
-            advance(first + len(last.x), count)
+        (advance or unseen)(first + len(last.x), count)
         yield last.x.cpu()
 
 

@@ -201,7 +201,7 @@ def originals(data: DataSet) -> DataSet:
         return data
     if not data.source:
         raise ValueError(f"{data.name} must have a source to read the original images from, got none")
-    return load(data.source, codec=Picture(codec.shape))
+    return load(data.source, codec=Picture(codec.shape, cropped=codec.cropped))
 
 
 def _image_codec(data: DataSet) -> ImageCodec:

@@ -39,6 +39,8 @@ class DataChoice:
     """How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json."""
     levels: int | None = None
     """Levels per channel of an image; None: 256."""
+    size: int | None = None
+    """Crop each image to a square and resize it to this many pixels a side; None: use images of one size unchanged."""
     most_states: int | None = None
     """Maximum number of states of an array; None: 65,536."""
     kinds: str = ""
@@ -57,7 +59,8 @@ class DataChoice:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
         return load(
             source or self.source, kind=self.read_as, length=self.length, encoding=self.encoding, levels=self.levels,
-            most_states=self.most_states, kinds=self._kinds(), bins=self.bins, codec=codec, progress=progress,
+            size=self.size, most_states=self.most_states, kinds=self._kinds(), bins=self.bins, codec=codec,
+            progress=progress,
         )  # fmt: skip
 
     def _kinds(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ import gradio as gr
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from dmb.app.serve.film import Film
@@ -93,11 +93,11 @@ class ImageKind(Kind):
         return torch.from_numpy(cells.ravel().repeat(channels))
 
     def read(self, picture: UInt8[np.ndarray, "h w k"], strokes: list[Bool[np.ndarray, "h w"]]) -> Int[Tensor, " d"]:
-        """The tokens of any picture, made as large as those of the data, on white where it is transparent."""
+        """The tokens of the middle of any picture, made as large as those of the data, on white if transparent."""
         codec, (height, width, channels) = self.playground.codec, self.view.pixels.shape[1:]
         page = Image.fromarray(np.asarray(picture, dtype=np.uint8)).convert("RGBA")
         flat = Image.alpha_composite(Image.new("RGBA", page.size, "white"), page)
-        small = flat.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BOX)
+        small = ImageOps.fit(flat.convert("L" if channels == 1 else "RGB"), (width, height), Image.Resampling.BOX)
         values = np.array(small).reshape(height, width, channels)
         if isinstance(codec, Codes):
             values[_covered(strokes, height, width) > 0] = GREY
@@ -120,7 +120,7 @@ class ImageKind(Kind):
 
 
 def _covered(strokes: list[Bool[np.ndarray, "h w"]], down: int, across: int) -> Float[np.ndarray, "down across"]:
-    """The share of each cell of a grid that a stroke covers: the largest share, if there are several strokes."""
+    """The share of each cell of a grid in the middle that a stroke covers: the largest, if there are several."""
     drawn = (Image.fromarray(stroke.astype(np.float32)) for stroke in strokes)
-    shares = (np.asarray(stroke.resize((across, down), Image.Resampling.BOX)) for stroke in drawn)
+    shares = (np.asarray(ImageOps.fit(stroke, (across, down), Image.Resampling.BOX)) for stroke in drawn)
     return np.max([np.zeros((down, across), dtype=np.float32), *shares], axis=0)

@@ -81,10 +81,6 @@ class Codes(ImageCodec):
     def config(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("vqvae", "digest", "grid", "codes", "shape")}
 
-    def meaning(self) -> dict[str, Any]:
-        """All but where the VQ-VAE lies: it is the same anywhere."""
-        return {key: value for key, value in self.to_config().items() if key != "vqvae"}
-
     def _model(self) -> VQVAE:
         if self._loaded is None:
             if not Path(self.vqvae).is_dir():

@@ -107,6 +107,7 @@ def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress 
         "source": images.source,
         "settings": vqvae.config(),
         "shape": picture.shape,
+        "cropped": picture.cropped,
         "codes": vqvae.codes,
         "classes": images.num_classes,
         "class_names": images.class_names,
@@ -136,7 +137,7 @@ def images_of(folder: Path) -> DataSet:
     about = summary_of(folder)
     with explained(f"the images of {folder} cannot be read", ValueError, KeyError):
         source, bits = about["source"], about["unigram_bits"]
-        data = load(source)
+        data = load(source, size=about["shape"][0] if about.get("cropped") else None)
     if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
         raise ValueError(f"{source} has changed since {folder} was made from it: make it again with dmb tokenize")
     return data

@@ -6,6 +6,7 @@ import torch
 
 from dmb.app.tokenizer.autoencoder import VQVAE, Architecture
 from dmb.data import DataSet, Picture
+from dmb.data.sources.images import cure
 from dmb.seeding import seed_of
 from dmb.training.settings import check_common
 
@@ -21,7 +22,7 @@ class TokenizerSettings(Architecture):
     learning_rate: float = 2e-3
     """Learning rate after warm-up; it falls to 0 along a quarter of a cosine by the last step."""
     warmup: int = 50
-    """Steps over which the learning rate rises from 0."""
+    """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
     detail: float = 0.1
     """Weight of edges in the loss."""
     commitment: float = 0.25
@@ -29,7 +30,7 @@ class TokenizerSettings(Architecture):
     seed: int = 0
     """Seed of initial weights, the order of images, and the codes that are moved."""
     minutes: float | None = None
-    """Stop after this many minutes, counted from the start or from resuming; default: no limit.
+    """Stop after this many minutes, counted from the start or from resuming; None: no limit.
     The learning rate falls to 0 by then."""
     patience: int = 0
     """Stop after this many evaluations in a row without improvement; 0: never."""
@@ -54,7 +55,8 @@ class TokenizerSettings(Architecture):
         """A VQ-VAE for the images of `data`, with initial weights drawn from the seed."""
         height, width, channels = picture_of(data).shape
         if height != width:
-            raise ValueError(f"images must be square for a VQ-VAE, got {height} × {width}")
+            wanted = cure(min(height, width), self.grid)
+            raise ValueError(f"images must be square for a VQ-VAE, got {width} × {height}: {wanted}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.seed, "init"))
             return VQVAE(size=height, channels=channels, **self.sizes())

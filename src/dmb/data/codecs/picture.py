@@ -36,6 +36,7 @@ class ImageCodec(Codec):
     formats = (".png", ".npy")
     fills_folders = True
     unit = "images of {:,} tokens"
+    incidental = ("cropped", "vqvae")  # how images were made to fit, and where their VQ-VAE lies
 
     def __init__(self, shape: list[int], *, num_states: int, num_positions: int, across: int):
         if len(shape) != 3 or min(shape) < 1 or shape[2] not in (1, 3):
@@ -102,7 +103,7 @@ class Picture(ImageCodec):
     """Images whose tokens are the channels of their pixels, each in `levels` steps.
 
     A value `v` in `[0, 256)` is the token `v * levels // 256`; a token is the middle of the values that it stands for.
-    With 256 levels tokens are the values themselves.
+    With 256 levels tokens are the values themselves. `cropped`: images of any size are made to fit when they are read.
 
     >>> import torch
     >>> codec = Picture([1, 2, 3], levels=4)
@@ -112,9 +113,9 @@ class Picture(ImageCodec):
     tensor([ 3, -1,  1, -1, -1, -1])
     """
 
-    def __init__(self, shape: list[int], levels: int = 256):
+    def __init__(self, shape: list[int], levels: int = 256, cropped: bool = False):
         super().__init__(shape, num_states=levels, num_positions=math.prod(shape), across=math.prod(shape[1:]))
-        self.levels = levels
+        self.levels, self.cropped = levels, cropped
         first = np.searchsorted(states_of_values(levels), np.arange(levels + 1))
         self.values = ((first[:-1] + first[1:] - 1) // 2).astype(np.uint8)
         """What each token stands for."""
@@ -136,7 +137,7 @@ class Picture(ImageCodec):
         return [f"{super().describe()[0]}, {self.levels} levels per channel"]
 
     def config(self) -> dict[str, Any]:
-        return {"shape": self.shape, "levels": self.levels}
+        return {"shape": self.shape, "levels": self.levels} | ({"cropped": True} if self.cropped else {})
 
 
 def states_of_values(levels: int) -> UInt8[np.ndarray, "256"]:

@@ -33,7 +33,7 @@ def cifar10(levels: int = 256) -> DataSet:
     channel has so many `levels`, see `Picture`.
     """
     codec = Picture(list(SHAPE), levels)
-    x, y, x_test, y_test = _read(_prepared())
+    x, y, x_test, y_test = _read(prepare_cifar10(fetch=False))
     train, validation = (Pixels(x, levels, labels=y, rows=rows) for rows in set_apart(5 * BATCH, BATCH // 2))
     return DataSet(
         name="cifar10",
@@ -45,18 +45,15 @@ def cifar10(levels: int = 256) -> DataSet:
     )
 
 
-def prepare_cifar10(source: Path | None = None, progress: Progress | None = None) -> Path:
+def prepare_cifar10(source: Path | None = None, progress: Progress | None = None, *, fetch: bool = True) -> Path:
     """Put CIFAR-10 into the data folder as four arrays, and return where.
 
     Args:
         source: `cifar-10-binary.tar.gz`, or a folder with `x_train.npy`, `y_train.npy`, `x_test.npy` and `y_test.npy`.
             Default: what is in the data folder, else a download.
         progress: called with the bytes downloaded so far and in all (0 if the server does not say).
+        fetch: download it if need be.
     """
-    return _prepared(source, fetch=True, progress=progress)
-
-
-def _prepared(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> Path:
     folder = data_home() / "cifar10"
     if source is None and all((folder / f"{name}.npy").is_file() for name in _ARRAYS):
         return folder
