@@ -141,6 +141,12 @@ class OrderedMLP(OrderedNetwork):
             parts.append(F.pad(logits, (0, self.num_states - len(weight))))
         return torch.stack(parts, dim=1)
 
+    @torch.no_grad()
+    def add_to_biases(self, shift: Float[Tensor, "d n"]) -> None:
+        """Add a number to the logits of each state of each position, whatever the tokens."""
+        for bias, more in zip(self.output.bias.split(self._counts), shift, strict=True):
+            bias += more[: len(bias)].to(bias)
+
     def _places(self) -> Float[Tensor, " s"]:
         """The places of all states, one position after the other; 0 where there is no order."""
         places = torch.zeros(sum(self._counts))

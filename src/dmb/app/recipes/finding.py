@@ -14,7 +14,7 @@ import numpy as np
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe
-from dmb.columnwise import column_steps
+from dmb.columnwise import column_training, is_narrow
 from dmb.data.sources.table import size_of
 
 Maker = Callable[[], Recipe]
@@ -106,10 +106,11 @@ def _sized(found: Recipe, path: Path) -> Recipe:
     """The recipe of a table with as many steps as its rows need; unreadable files are reported later, by `load`."""
     try:
         rows, columns = size_of(path)
-        steps = column_steps(round(TRAINING_SHARE * rows), columns, found.training.batch_size)
+        training = column_training(round(TRAINING_SHARE * rows), columns)
     except Exception:  # a file can be broken in any way
         return found
-    return found.changed(score_steps=steps, evaluate_every=max(50, steps // 20))
+    dropout = 0.0 if is_narrow(columns) else 0.1
+    return replace(found, network=replace(found.network, dropout=dropout), training=training)
 
 
 def _from_python(which: str) -> Recipe:

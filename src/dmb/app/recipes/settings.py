@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dmb.app.recipes.base import Recipe
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
-from dmb.columnwise import COLUMN_TRAINING
+from dmb.columnwise import column_training
 from dmb.training import TrainingSettings
 
 # J_Q always asks for faster clocks. Below this value, in bits per token, there is nothing left to gain, and even faster
@@ -43,8 +43,8 @@ def table() -> Recipe:
         name="table",
         data=DataChoice(source="table.csv"),
         process=ProcessChoice(mask=True, floor=0.0, in_turn=True),
-        network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.1),
-        training=COLUMN_TRAINING,
+        network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.0),
+        training=column_training(rows=100_000, columns=10),
     )
 
 

@@ -1,0 +1,55 @@
+"""Columns written one after the other: their shares, and how they are trained by default."""
+
+import torch
+
+import dmb
+from dmb.all_orders import AllOrders
+from dmb.columnwise import calibrate, column_training, follow
+from dmb.data.splits import Rows
+from dmb.seeding import seeded
+
+
+def rows_of_three_columns(count=1500):
+    """The last column is rare where the first two differ."""
+    first = torch.randint(0, 3, (count,), generator=seeded("first"))
+    second = (first + (torch.rand(count, generator=seeded("second")) < 0.3)) % 3
+    third = torch.where(torch.rand(count, generator=seeded("third")) < 0.1 + 0.5 * (first == second), 1, 0)
+    return torch.stack([first, second, third], dim=-1)
+
+
+def test_after_calibration_each_state_is_as_likely_as_it_is_frequent_on_average_over_rows():
+    """Compared with conditionals by blanking later columns, one at a time, of a network with random weights."""
+    rows, order = rows_of_three_columns(), [2, 0, 1]
+    marginals = torch.stack([column.bincount(minlength=3) / len(rows) for column in rows.T])
+    process = dmb.BridgeProcess.from_marginals(
+        marginals, mask=True, floor=0.0, state_counts=torch.tensor([3, 3, 2]), speeds=True
+    )
+    follow(process, order)
+    torch.manual_seed(0)
+    network = dmb.OrderedMLP.for_process(process, width=16)
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            weight.add_(0.5 * torch.randn(weight.shape, generator=seeded(name)))
+    bridge = dmb.Bridge(process, network)
+
+    def shares():
+        found = torch.zeros(3, 3, dtype=torch.float64)
+        written = torch.full_like(rows, -1)
+        for column in order:
+            found[column] = AllOrders(bridge, 3).log_conditionals(written)[:, column, :3].exp().mean(0)
+            written[:, column] = rows[:, column]
+        return found
+
+    assert (shares() - marginals).abs().max() > 0.1
+    before = bridge.bound(rows, generator=seeded("bound")).bits_per_token
+    calibrate(bridge, Rows(rows.numpy(), 3))
+    torch.testing.assert_close(shares(), marginals.double(), rtol=0, atol=0.01)
+    assert bridge.bound(rows, generator=seeded("bound")).bits_per_token < before
+
+
+def test_many_columns_are_trained_longer_at_a_lower_rate():
+    few, many = column_training(50_000, 10), column_training(50_000, 100)
+    assert (few.score_steps, few.clip, few.evaluate_every) == (1500, 0.0, 75)
+    assert (many.score_steps, many.clip) == (4000, 1.0)
+    assert many.learning_rate < few.learning_rate
+    assert column_training(100, 3).score_steps == 400
