@@ -3,6 +3,7 @@
 import torch
 
 import dmb
+from commands import dmb_
 from dmb.all_orders import AllOrders
 from dmb.columnwise import calibrate, column_training, follow
 from dmb.data.splits import Rows
@@ -42,9 +43,20 @@ def test_after_calibration_each_state_is_as_likely_as_it_is_frequent_on_average_
 
     assert (shares() - marginals).abs().max() > 0.1
     before = bridge.bound(rows, generator=seeded("bound")).bits_per_token
-    calibrate(bridge, Rows(rows.numpy(), 3))
+    assert calibrate(bridge, Rows(rows.numpy(), 3))
     torch.testing.assert_close(shares(), marginals.double(), rtol=0, atol=0.01)
     assert bridge.bound(rows, generator=seeded("bound")).bits_per_token < before
+
+
+def test_a_model_of_a_table_by_the_command_line_is_calibrated_too(tmp_path):
+    rows = rows_of_three_columns()
+    text = "\n".join(["a,b,c", *(",".join("xyz"[state] for state in row) for row in rows.tolist())])
+    (tmp_path / "rows.csv").write_text(text)
+    run = tmp_path / "run"
+    dmb_("train", str(tmp_path / "rows.csv"), "--out", str(run), "--score-steps", "20", "--width", "8")
+    bridge, data = dmb.Bridge.from_pretrained(run), dmb.data.load(tmp_path / "rows.csv")
+    first = AllOrders(bridge, 3).log_conditionals(torch.full((1, 3), -1))[0, 0, :3].exp()
+    torch.testing.assert_close(first, data.train.counts()[0] / len(data.train), rtol=0, atol=2e-3, check_dtype=False)
 
 
 def test_many_columns_are_trained_longer_at_a_lower_rate():

@@ -57,7 +57,7 @@ def column_network(
 
 
 @torch.no_grad()
-def calibrate(bridge: Bridge, split: Split) -> None:
+def calibrate(bridge: Bridge, split: Split) -> bool:
     r"""Make each state of each column as likely as it is frequent, on average over rows in the order of writing.
 
     Columns are written after one another, so small errors of their shares would add up. With all other weights fixed,
@@ -66,9 +66,13 @@ def calibrate(bridge: Bridge, split: Split) -> None:
     `b_{ik} ← b_{ik} + log(n_{ik} / Σ_r p(x_i = k | x^r_j of earlier turns)),`
 
     where `n_{ik}` rows have state `k` in column `i`. States that no row has stay as they are.
+
+    Returns:
+        Whether the bridge has columns that are written in one order; others stay as they are.
     """
     network, process = bridge.eval().network, bridge.process
-    assert isinstance(network, OrderedMLP)
+    if not (isinstance(network, OrderedMLP) and in_turn(process)):
+        return False
     rows = split[split.spread(_ROWS)].to(bridge.device)
     turn = turns_for(bridge, 1, generator=seeded("calibrate", device=bridge.device))
     counts = torch.stack([column.bincount(minlength=process.num_states) for column in rows.T])
@@ -80,6 +84,7 @@ def calibrate(bridge: Bridge, split: Split) -> None:
         if (counts - expected).abs().max() <= _CLOSE * len(rows):
             break
         network.add_to_biases(torch.where(counts > 0, (counts / expected).log(), 0.0))
+    return True
 
 
 def column_training(rows: int, columns: int, batch_size: int = 256) -> TrainingSettings:

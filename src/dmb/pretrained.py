@@ -123,7 +123,8 @@ class Pretrained(nn.Module):
         try:
             model.load_tensors(tensors)
         except (RuntimeError, ValueError) as error:
-            raise ValueError(f"{weights_path} does not fit {config_path}: {error}") from error
+            why = " ".join(str(error).split())
+            raise ValueError(f"{weights_path} does not fit {config_path}: {why}") from error
         if folder.is_dir() and (folder / CARD).is_file():
             model.card = (folder / CARD).read_text(encoding="utf-8", errors="replace")
         return model.to(map_location).eval()

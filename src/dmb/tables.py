@@ -119,8 +119,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         for progress in train(bridge, data, settings):
             if self.report is not None:
                 self.report(progress)
-        if bridge.ordered is not None:
-            calibrate(bridge, data.train)
+        calibrate(bridge, data.train)
         self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
         self._like = nw.from_native(X, eager_only=True).head(0).to_native()
         return self
