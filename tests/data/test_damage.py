@@ -175,4 +175,4 @@ def test_a_damaged_archive_is_one_line(tmp_path, home, monkeypatch, prepare, wri
         with pytest.raises(ValueError, match=r"mine (is|must)") as caught:
             prepare(path)
         assert "\n" not in str(caught.value)
-    assert not list((home / "cache").iterdir())
+    assert not [path for path in home.rglob("*") if path.is_file()]

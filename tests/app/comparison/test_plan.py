@@ -209,7 +209,7 @@ def test_a_setting_that_a_row_changes_cannot_be_given_and_others_can(planned):
 
 def test_rows_decide_what_learns_by_whole_paths(tmp_path):
     def plan(name, **options):
-        recipe = recipes.recipe(name).changed(source="markov", length=8, width=16, blocks=1)
+        recipe = recipes.recipe(name).changed(source="markov", length=8, width=16, blocks=1, patience=0)
         return comparison.plan(recipe, out=tmp_path, command="", seeds=1, steps=10, sequences=4, **options)
 
     rows = ["mdlm", "mean-nested", "dmb-published", "paths", "paths-learned", "autoregressive"]

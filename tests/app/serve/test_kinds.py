@@ -55,7 +55,7 @@ def test_a_visitor_cannot_name_a_file(tmp_path, kind, monkeypatch):
     assert playground.codec.template("mine.npy", 4).tolist() == [0] * 4  # a user of the command line can
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("a file was opened"))
     for path in ("mine.npy", str(tmp_path / "mine.npy"), "../mine.npy", "1,2\nmine.npy", "/etc/passwd.png"):
-        with pytest.raises(ValueError, match="must hold whole numbers and blanks"):
+        with pytest.raises(ValueError, match=r"must hold whole numbers and blanks|at most \d+ characters"):
             sequences.template(path)
 
 

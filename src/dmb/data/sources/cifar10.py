@@ -10,7 +10,7 @@ from dmb.data.base import DataSet
 from dmb.data.cache import digest_of
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, mapped, tidy
+from dmb.data.home import Progress, data_home, existing, explained, mapped, tidy
 from dmb.data.partition import Splits, set_apart
 from dmb.data.pixels import Pixels
 from dmb.files import write_array
@@ -69,7 +69,7 @@ def prepare_cifar10(source: Path | None = None, progress: Progress | None = None
         if found != SHA256:
             wanted = f"{ARCHIVE} with the SHA-256 {SHA256[:12]}…"
             raise ValueError(f"{given} must be {wanted}, got {found[:12]}…: download it again")
-        with given.open("rb") as file:
+        with explained(f"{given} is damaged"), given.open("rb") as file:
             arrays = _unpacked(file)
     for name, values in zip(_ARRAYS, arrays, strict=True):
         write_array(tidy(folder) / f"{name}.npy", values)
@@ -90,7 +90,7 @@ def _read(folder: Path) -> list[np.ndarray]:
 
 
 def _unpacked(file: BinaryIO) -> list[np.ndarray]:
-    """The arrays in an archive. Its digest is right, so all of it is."""
+    """The arrays in an archive, whose digest is known to be right."""
     file.seek(0)
     batches = {}
     with tarfile.open(fileobj=file, mode="r|gz") as archive:
