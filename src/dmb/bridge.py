@@ -188,16 +188,15 @@ class Bridge(Pretrained):
         `J_Q = Σ_i E_μ KL(p_{1|0}(·|x_0^i) || p_T^i)`
 
         Args:
-            mu: marginals to take the expectation over. Default: the process's own estimate `p_0`.
+            mu: the data's marginals, which the mean is over (Eq. 5); `p_T` always comes from the estimate `p_0`.
+                Default: that estimate too.
 
         For whole paths it is 0, because they end only when everything is masked.
         """
         process = self.process
         if self.ordered is not None:
             return torch.zeros((), dtype=process.dtype, device=process.device)
-        mu = process.p_0 if mu is None else process.marginals("mu", mu)
-        end = process.clock(1.0, 1)
-        per_position = (mu * process.prior_kl_table(process.evolve(process.p_0, end), end)).sum(-1)
+        per_position = process.prior_loss(process.p_0 if mu is None else mu)
         per_position = per_position.expand(self.num_positions)
         return (per_position if self.lengths is None else self.lengths.present.to(per_position) * per_position).sum()
 

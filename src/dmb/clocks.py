@@ -2,12 +2,15 @@
 
 A clock of cumulative intensity `A` has rung with probability `1 - exp(-A)`. Clocks have rates `[g, m]`, one set per
 position or one for all; each position may also have a speed, which all of its clocks share.
+
+Rates are learned in one of two ways. As logarithms a step multiplies them, so that a clock that hardly runs will hardly
+ever run. Linearly a step adds to them: clocks that start at next to nothing wake, as in the paper's code.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,8 +20,14 @@ from torch.nn import functional as F
 from dmb import checks, numerics
 from dmb.configurable import Configurable
 
+RateParametrisation = Literal["log", "linear"]
+
 POWERS = (1.0, 2.0, 4.0)
 """Powers of the profiles that are mixed into a varying clock."""
+
+ASLEEP = 1e-10
+"""The lowest rate that is learned linearly, as in the paper's code. The slope of `J_Q` is infinite at 0, where it is
+`D log D`, so a clock at exactly 0 could not be woken by a gradient; at this rate it has no effect, and wakes in a step."""
 
 STEADY = 2.0
 """Initial extra weight of the steady profile, as a logarithm."""
@@ -35,10 +44,12 @@ class Clocks(nn.Module, Configurable, ABC):
 
     Args:
         rates: `[g, m]`; `g` is `d`, or 1 if all positions share one set of rates. A rate of exactly 0 means that the
-            clock is off, and stays off. The others are learned as logarithms.
+            clock is off, and stays off.
         speeds: `[d]`, a positive factor for each position; default: none.
         basis: `[d, k]`, functions of the position, such as `waves`; logarithms of speeds are their weighted sums, and
             the weights are learned, so that one gradient moves all positions. Default: independent speeds.
+        learn: what an optimiser changes: the logarithms of the rates (`log`, default), or the rates themselves
+            (`linear`), which `project` keeps at or above `ASLEEP`.
     """
 
     running: Bool[Tensor, "g m"]
@@ -49,13 +60,19 @@ class Clocks(nn.Module, Configurable, ABC):
         rates: Float[Tensor, "g m"],
         speeds: Float[Tensor, " d"] | None = None,
         basis: Float[Tensor, "d k"] | None = None,
+        learn: RateParametrisation = "log",
     ):
         super().__init__()
+        self.learn = checks.choice("learn", learn, get_args(RateParametrisation))
         rates = checks.rates("rates", rates)
         if rates.ndim != 2:
             raise ValueError(f"rates must have shape [positions, clocks], got {list(rates.shape)}")
-        self.log_rates = nn.Parameter(torch.where(rates > 0, rates, 1.0).log())
         self.register_buffer("running", rates > 0)
+        if learn == "log":
+            self.log_rates = nn.Parameter(torch.where(rates > 0, rates, 1.0).log())
+        else:
+            self.linear_rates = nn.Parameter(rates.detach().clone())
+            self.project()
         if speeds is not None:
             if not ((speeds > 0) & speeds.isfinite()).all():
                 raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
@@ -74,12 +91,31 @@ class Clocks(nn.Module, Configurable, ABC):
         self.register_load_state_dict_post_hook(_check_loaded)
 
     @property
+    def rate_parameter(self) -> nn.Parameter:
+        """What an optimiser changes to change the rates, `[g, m]`."""
+        return self.log_rates if self.learn == "log" else self.linear_rates
+
+    @property
     def dtype(self) -> torch.dtype:
-        return self.log_rates.dtype
+        return self.rate_parameter.dtype
 
     @property
     def rates(self) -> Float[Tensor, "g m"]:
-        return torch.where(self.running, self.log_rates.exp(), 0.0)
+        rates = self.log_rates.exp() if self.learn == "log" else self.linear_rates
+        return torch.where(self.running, rates, 0.0)
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """After a step of an optimiser: raise rates that are learned linearly to `ASLEEP`, where they can wake again.
+
+        >>> clocks = Steady(torch.tensor([[0.1, 1.0]]), learn="linear")
+        >>> _ = clocks.linear_rates.data.sub_(0.25)
+        >>> clocks.project()
+        >>> clocks.rates.detach()
+        tensor([[1.0000e-10, 7.5000e-01]])
+        """
+        if self.learn == "linear":
+            self.linear_rates.clamp_(min=ASLEEP)
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
@@ -96,7 +132,7 @@ class Clocks(nn.Module, Configurable, ABC):
     def rows(self) -> int:
         """`g`: the number of positions if they have their own rates or speeds; 1 if they share all."""
         log_speeds = self.log_speeds
-        return max(len(self.log_rates), 1 if log_speeds is None else len(log_speeds))
+        return max(len(self.rate_parameter), 1 if log_speeds is None else len(log_speeds))
 
     def sped(self, scale: Float[Tensor, "b e"], dtype: torch.dtype | None = None) -> Float[Tensor, "b f"]:
         """`scale` times the speed of each position, in `dtype` (default: that of `scale`).
@@ -148,16 +184,17 @@ class Clocks(nn.Module, Configurable, ABC):
         elapsed: Float[Tensor, ""],
         speeds: Float[Tensor, " d"] | None = None,
         basis: Float[Tensor, "d k"] | None = None,
+        learn: RateParametrisation = "log",
     ) -> "Clocks":
         """Clocks whose intensities, without speeds, are `rates` at the clock time `elapsed`."""
         clocks = cls(rates)
         scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
         with torch.no_grad():
-            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), speeds, basis)
+            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), speeds, basis, learn)
 
     def config(self) -> dict[str, Any]:
-        return {}
+        return {"learn": self.learn}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
@@ -165,7 +202,8 @@ class Clocks(nn.Module, Configurable, ABC):
         if "speed_weights" in tensors:
             rows = tensors["speed_weights"] if basis is None else basis
             speeds = rows.new_ones(len(rows))
-        return cls(tensors["running"].to(tensors["log_rates"].dtype), speeds, basis, **config)
+        parameter = tensors["linear_rates" if config.get("learn") == "linear" else "log_rates"]
+        return cls(tensors["running"].to(parameter.dtype), speeds, basis, **config)
 
 
 class Steady(Clocks):
@@ -203,8 +241,11 @@ class Steady(Clocks):
                 self.speed_weights.sub_(self.speed_weights.mean())
             # larger differences have no effect, and times would leave the range of float64
             self.speed_weights.mul_((_WIDEST / self.log_speeds.abs().max()).clamp(max=1.0))
-        log_rates = torch.where(self.running, self.log_rates, -torch.inf)
-        self.log_rates.sub_(log_rates.flatten().logsumexp(0) - math.log(len(log_rates)))
+        if self.learn == "log":
+            log_rates = torch.where(self.running, self.log_rates, -torch.inf)
+            self.log_rates.sub_(log_rates.flatten().logsumexp(0) - math.log(len(log_rates)))
+        else:
+            self.linear_rates.div_(self.rates.sum(-1).mean())
 
 
 class Varying(Clocks):
@@ -219,8 +260,9 @@ class Varying(Clocks):
         rates: Float[Tensor, "g m"],
         speeds: Float[Tensor, " d"] | None = None,
         basis: Float[Tensor, "d k"] | None = None,
+        learn: RateParametrisation = "log",
     ):
-        super().__init__(rates, speeds, basis)
+        super().__init__(rates, speeds, basis, learn)
         raw = torch.zeros(len(rates), len(POWERS) + 1, rates.shape[1], dtype=rates.dtype, device=rates.device)
         raw[:, 0] = STEADY
         self.raw_profile = nn.Parameter(raw)
@@ -294,6 +336,8 @@ def _check_loaded(clocks: Clocks, _: object) -> None:
     for name, parameter in clocks.named_parameters():
         if not parameter.isfinite().all():
             raise ValueError(f"{name} must be finite, got {parameter[~parameter.isfinite()][0].item()}")
+    if clocks.learn == "linear":
+        checks.rates("linear_rates", clocks.linear_rates.detach())
 
 
 def profiles(elapsed: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s p"], Float[Tensor, "*s p"]]:

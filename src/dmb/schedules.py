@@ -183,8 +183,13 @@ class Canonical(Schedule):
 
     A process binds a copy of an unbound schedule to its own `stage_mass`.
 
+    With an `end`, clocks run until that clock time at `t = 1`, and `survival` is whatever they leave then. Only the
+    times in between follow the rates: the process is that of any other schedule with this end, and so is `J_Q`, which
+    can then teach the rates (a common factor of them has an effect on what is left at the end).
+
     Args:
         survival: the expected fraction of changeable tokens that are unchanged at `t = 1`.
+        end: the clock time at `t = 1`, such as `math.log(1000)`, that of `LogLinear()`. Default: where `survival` says.
 
     >>> schedule = Canonical().bind(torch.tensor([[0.5, 0.3, 0.2]]))
     >>> rates = torch.tensor([[[1.0, 1.0, 0.0]]])
@@ -198,9 +203,11 @@ class Canonical(Schedule):
     _MAX_STEPS = 200
     _STEPS_OF_ACCELERATOR = 40  # a fixed number: to ask it whether it is done would make the host wait
 
-    def __init__(self, survival: float = 1e-3):
+    def __init__(self, survival: float = 1e-3, end: float | None = None):
         super().__init__()
-        self.survival = _fraction("survival", survival)
+        self.survival, self.end = _fraction("survival", survival), end
+        if end is not None and not 0 < end < math.inf:
+            raise ValueError(f"end must be a positive clock time, got {end}")
         self.register_buffer("marginals", None)
 
     def bind(self, marginals: Float[Tensor, "g n"]) -> "Canonical":
@@ -226,7 +233,7 @@ class Canonical(Schedule):
         if on_host:  # rows that share a time share the work
             times, place = times.unique(return_inverse=True)
         exits, weights = self._mixture(exits)
-        log_left = torch.log1p(-(1 - self.survival) * times)
+        log_left, log_last = self._log_left(times, exits, weights)
         rate = (weights * exits(torch.zeros_like(times[:1])).rate).sum((-2, -1))
         u = -log_left / torch.where((rate > 0) & rate.isfinite(), rate, 1.0)
         low, high, wanted = torch.zeros_like(u), torch.full_like(u, torch.inf), _log_odds(-log_left)
@@ -253,14 +260,27 @@ class Canonical(Schedule):
             if on_host and done.all():
                 break
         log_survival, slope = self._survival(exits(u), weights)
-        sigma = (1 - self.survival) / (slope * log_survival.exp())
+        sigma = -torch.expm1(log_last) / (slope * log_survival.exp())
         return Clock(t.double(), *((u, sigma) if place is None else (u[place], sigma[place])))
 
     @torch.no_grad()
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         exits, weights = self._mixture(exits)
         log_survival, _ = self._survival(exits(sigma_bar.double().flatten()), weights)
-        return -torch.expm1(log_survival).view(sigma_bar.shape) / (1 - self.survival)
+        _, log_last = self._log_left(log_survival[:0], exits, weights)
+        return (torch.expm1(log_survival) / torch.expm1(log_last)).view(sigma_bar.shape)
+
+    def _log_left(
+        self, t: Float[Tensor, " b"], exits: ExitsAt, weights: Float[Tensor, "g n"]
+    ) -> tuple[Float[Tensor, " b"], Float[Tensor, " 1"]]:
+        """Logarithms of the fraction of changeable tokens that are unchanged at `t`, and at the end."""
+        if self.end is None:
+            log_last = torch.full_like(weights[0, :1], math.log(self.survival))
+        else:
+            log_last, _ = self._survival(exits(torch.full_like(weights[0, :1], self.end)), weights)
+        # two forms: that for late times keeps the digits of however little is left
+        early, late = torch.log1p(torch.expm1(log_last) * t), torch.log((1 - t) + torch.exp(log_last) * t)
+        return torch.where(t < 0.5, early, torch.where(t < 1, late, log_last)), log_last
 
     @staticmethod
     def _survival(exits: Exits, weights: Float[Tensor, "g n"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
@@ -297,7 +317,7 @@ class Canonical(Schedule):
         return exits, weights / weights.sum()
 
     def config(self) -> dict[str, Any]:
-        return {"survival": self.survival}
+        return {"survival": self.survival, "end": self.end}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Canonical":

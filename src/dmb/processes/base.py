@@ -258,6 +258,15 @@ class ForwardProcess(Door, Configurable):
         x_0 = self.tokens("x_0", x_0)
         return numerics.pick(self.prior_kl_table(p_T)[None], x_0)
 
+    def prior_loss(self, mu: Float[Tensor, "h n"]) -> Float[Tensor, " g"]:
+        """`E_μ KL(p_{1|0}(·|x_0) || p_T)` at each position, differentiable in the rates: `J_Q` of Eq. 5, without a batch.
+
+        Args:
+            mu: the data's marginals, which the mean is over; `p_T` is `p_0`, the estimate of them, carried to `t = 1`.
+        """
+        end = self.clock(1.0, 1)
+        return (self.marginals("mu", mu) * self.prior_kl_table(self.evolve(self.p_0, end), end)).sum(-1)
+
     def step_back(
         self,
         log_posterior: Float[Tensor, "b d n"],

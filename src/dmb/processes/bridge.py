@@ -61,7 +61,7 @@ class BridgeProcess(ForwardProcess):
         legal: Bool[Tensor, "f n"] | None = None,
         marginals: Float[Tensor, "e n"] | None = None,
     ):
-        shape = list(clocks.log_rates.shape)
+        shape = list(clocks.rate_parameter.shape)
         if shape[1] != hierarchy.num_clocks:
             raise ValueError(f"rates must have shape [positions, {hierarchy.num_clocks}], got {shape}")
         own_rows = 1 if legal is None else len(legal)
@@ -112,7 +112,9 @@ class BridgeProcess(ForwardProcess):
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
         clocks, runs = self.clocks, self.clocks.running
-        if self.names != 1 or not isinstance(clocks, Steady) or not runs[:, -1].all() or runs[:, :-1].any():
+        if self.names != 1 or not isinstance(clocks, Steady) or clocks.learn != "log":
+            return None
+        if not runs[:, -1].all() or runs[:, :-1].any():
             return None
         log_rate, own = clocks.log_rates[:, -1], clocks.log_speeds
         return (log_rate if own is None else log_rate + own).expand(self.num_positions)
@@ -121,8 +123,9 @@ class BridgeProcess(ForwardProcess):
         return self.alpha
 
     def normalise(self, by_paths: bool = False) -> None:
-        """Fix the common factor of all rates, which has no effect in canonical time and on whole paths."""
-        if isinstance(self.schedule, Canonical) or by_paths:
+        """Keep rates positive, and fix their common factor where it has no effect: see `Canonical`, and whole paths."""
+        self.clocks.project()
+        if (isinstance(self.schedule, Canonical) and self.schedule.end is None) or by_paths:
             self.clocks.normalise()
 
     def intensities(self, t: float) -> Float[Tensor, "g n"]:
@@ -194,9 +197,7 @@ class BridgeProcess(ForwardProcess):
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
         """`c_v p_v + D_v · (mass of p_0 strictly below v)`."""
-        p = self.marginals("p_0", p_0, t)
-        log_c, log_d = (table[0] for table in self._span(self.clock(t, 1)).log_tables())
-        return log_c.exp() * p + log_d.exp() * self.hierarchy.below(p)
+        return self._evolve(self.marginals("p_0", p_0, t), self._span(self.clock(t, 1)))
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
         clock, x_t = self.enter(t, x_t=x_t)
@@ -264,10 +265,12 @@ class BridgeProcess(ForwardProcess):
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         """`c_x log(c_x / p_T(x)) + Σ_{v above x} D_v log(D_v / p_T(v))`."""
-        log_p = numerics.log_or_off(torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0))
-        log_c, log_d = (table[0] for table in self._span(self.clock(t, 1)).log_tables())
-        stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
-        return torch.where(self.legal, stayed + self.hierarchy.above(moved), 0.0)
+        return self._prior_kl_table(self.marginals("p_T", p_T, t), self._span(self.clock(t, 1)))
+
+    def prior_loss(self, mu: Float[Tensor, "h n"]) -> Float[Tensor, " g"]:
+        """In float64: as rates are learned it falls below the rounding errors of float32, and goes on teaching."""
+        mu, span = self.marginals("mu", mu).double(), self._span(self.clock(1.0, 1), torch.float64)
+        return (mu * self._prior_kl_table(self._evolve(self.p_0.double(), span), span)).sum(-1)
 
     def step_back(
         self,
@@ -330,6 +333,16 @@ class BridgeProcess(ForwardProcess):
         return cls(num_positions=num_positions, legal=tensors["legal"], marginals=tensors["p_0"], **parts)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
+
+    def _evolve(self, p: Float[Tensor, "h n"], span: Span) -> Float[Tensor, "g n"]:
+        log_c, log_d = (table[0] for table in span.log_tables())
+        return log_c.exp() * p + log_d.exp() * self.hierarchy.below(p)
+
+    def _prior_kl_table(self, p_T: Float[Tensor, "h n"], span: Span) -> Float[Tensor, "g n"]:
+        log_p = numerics.log_or_off(torch.where(self.legal, p_T, 1.0))
+        log_c, log_d = (table[0] for table in span.log_tables())
+        stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
+        return torch.where(self.legal, stayed + self.hierarchy.above(moved), 0.0)
 
     def _span(self, clock: Clock, dtype: torch.dtype | None = None) -> Span:
         start = None if clock.start is None else clock.start[:, None]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb import checks
-from dmb.clocks import Clocks, Steady
+from dmb.clocks import ASLEEP, Clocks, RateParametrisation, Steady
 from dmb.hierarchies import Line, Tree
 from dmb.processes.ordering import ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates, nested_rates
@@ -33,6 +33,7 @@ def from_marginals(
     tree: Tree | None = None,
     ratio: float = 5.0,
     clocks: type[Clocks] = Steady,
+    learn: RateParametrisation = "log",
     speeds: bool | Sequence[int] = False,
     state_counts: Int[Tensor, " d"] | None = None,
     schedule: Schedule | None = None,
@@ -47,8 +48,8 @@ def from_marginals(
             rate `floor`; `nested` gathers in stages, from fine to coarse, and chooses its own order (see
             `dmb.processes.rates.nested_rates`); `uniform` gives all clocks the same rate, 1 in total; `match` is
             Theorem 4.2's closed form, the rates (and the order) that carry `marginals` to `target` by `t = 1`.
-        floor: the rate of all other clocks for `gather` and `nested`. The paper's value for text, 0, switches them off,
-            and they stay off.
+        floor: the rate of all other clocks for `gather` and `nested`. The paper's value for text, 0, switches them off:
+            for good if rates are learned as logarithms, until the first step if they are learned linearly.
         stages: number of stages for `nested`.
         target: the final marginals for `match`. Default: the uniform distribution.
         tied: one order and one set of rates for all positions, from the pooled marginals.
@@ -58,6 +59,7 @@ def from_marginals(
             `order`, `init` and their options.
         ratio: on a tree, how many times faster each level is than the level above it.
         clocks: `Steady`, or `Varying` for clocks that change their speed over time.
+        learn: how rates are learned: as logarithms (`log`), or as they are (`linear`), see `dmb.clocks.Clocks`.
         speeds: also learn a speed for each position, which all of its clocks share. `True`: independent speeds;
             the lengths of the axes of a grid, such as `(64,)` for a sequence or `(8, 8)`: speeds that are smooth along
             these axes (`dmb.speeds.waves`).
@@ -66,6 +68,8 @@ def from_marginals(
     """
     checks.choice("init", init, INITS)
     num_positions, schedule = len(marginals), schedule or LogLinear()
+    if learn == "linear":
+        floor = max(floor, ASLEEP)
     _refuse_unread(order, init, mask, target, tree, schedule)
     names = int(mask) if tree is None else tree.names
     marginals, legal = support(marginals, state_counts, tied=tied, names=names)
@@ -87,7 +91,7 @@ def from_marginals(
     end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
-        "clocks": clocks(rates, own, basis) if end is None else clocks.reaching(rates, end, own, basis),
+        "clocks": clocks(rates, own, basis, learn) if end is None else clocks.reaching(rates, end, own, basis, learn),
         "num_positions": num_positions,
         "schedule": schedule,
         "legal": None if state_counts is None else legal,

@@ -31,10 +31,12 @@ def refuse_unfit(bridge: Bridge, data: DataSet, settings: TrainingSettings, fabr
     if settings.orders > 1:
         raise ValueError(f"orders must be 1 for a network that does not follow orders, got {settings.orders}")
     if settings.matrix_objective == "prior":
-        if learns and settings.matrix_steps and isinstance(process.schedule, Canonical):
+        ends_by_rates = isinstance(process.schedule, Canonical) and process.schedule.end is None
+        if learns and settings.matrix_steps and ends_by_rates:
             raise ValueError(
-                "J_Q cannot train rates in canonical time, where faster clocks have less time: keep the rates "
-                "(matrix_steps=0), or learn them on the bound (matrix_objective=joint)"
+                "J_Q cannot train rates in canonical time, where faster clocks have less time: fix its end "
+                "(schedule=paced, Canonical(end=…)), keep the rates (matrix_steps=0), or learn them on the bound "
+                "(matrix_objective=joint)"
             )
         return
     if not learns:

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dmb.bridge import Bridge
@@ -32,7 +34,7 @@ class TrainingState(Progress):
     running_bits: float | None = None
     """Running mean of J_score on training batches, bits per token."""
     prior_bits: float = math.nan
-    """J_Q under p_0, bits per token."""
+    """J_Q on the data's marginals, with p_T from p_0, bits per token."""
     seen_bits: float = 0.0
     """Sum of J_score over the steps since the last report."""
     seen_steps: int = 0
@@ -47,11 +49,16 @@ class Learner:
         bridge: where to start.
         settings: how to train.
         fabric: the engine that places, wraps and synchronises the network.
+        marginals: those of the data, which `J_Q` is a mean over. Default: the bridge's estimate of them.
     """
 
-    def __init__(self, bridge: Bridge, settings: TrainingSettings, fabric: Engine):
+    def __init__(
+        self, bridge: Bridge, settings: TrainingSettings, fabric: Engine, marginals: Float[Tensor, "d m"] | None = None
+    ):
         self.settings, self.fabric, self.progress = settings, fabric, TrainingState()
         self.process = copy.deepcopy(bridge.process).to(fabric.device)
+        own = self.process.p_0
+        self.marginals = own if marginals is None else F.pad(marginals, (0, self.process.names)).to(own)
         self.network = copy.deepcopy(bridge.network)
         self.infill, self.any_order = infill_share(bridge, settings), any_order_share(bridge, settings)
         if (marks := marks_of(self.network)) is not None:
@@ -82,9 +89,10 @@ class Learner:
         if self.model.ordered is not None:
             self._learn_speeds_alone()
         rates = [p for p in self.process.parameters() if p.requires_grad]
-        self.matrix_optimiser = (
-            torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=0.0) if rates else None
-        )
+        self.matrix_optimiser = None
+        if rates:
+            decay = settings.matrix_weight_decay
+            self.matrix_optimiser = torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=decay)
         self.density = TimeDensity(central=True, keep=0.99, device=self.process.device)
         self.baseline = CostBaseline(self.process.device)
         if settings.start == "random":
@@ -100,28 +108,33 @@ class Learner:
         """By whole paths a rate for each position would be a second speed, and one that is not smooth."""
         clocks = getattr(self.process, "clocks", None)
         if clocks is not None and clocks.speed_weights is not None:
-            clocks.log_rates.requires_grad_(False)
+            clocks.rate_parameter.requires_grad_(False)
 
     def reduce(self, value: Tensor) -> Tensor:
         """The mean of `value` over all processes."""
         return averaged(self.fabric, value)
 
-    def step_rates(self) -> None:
-        """Add `J_Q`'s own gradient per token to the rates', and move them. Every process has to call it."""
-        optimiser, progress = self.matrix_optimiser, self.progress
+    def step_rates(self) -> float:
+        """Add the gradient of `J_Q` to that of the rates, and move them; gives `J_Q` before the step, bits per token.
+
+        Every process has to call it. `J_Q` is summed over positions as in Eq. 5; beside the gradient of `J_score`,
+        which is per token, it is per token.
+        """
+        optimiser, progress, settings = self.matrix_optimiser, self.progress, self.settings
         assert optimiser is not None
         self.baseline.learn(self.reduce)
-        loss = self.model.prior_loss() / self.model.mean_length
+        prior = self.model.prior_loss(self.marginals)
+        loss = prior if settings.matrix_objective == "prior" else prior / self.model.mean_length
         if loss.requires_grad:  # by whole paths it is a constant
             loss.backward()
-        finite = [loss.isfinite()]
-        for parameter in self.process.parameters():
-            if parameter.grad is not None:
-                parameter.grad = self.reduce(parameter.grad)
-                finite.append(parameter.grad.isfinite().all())
-        if not torch.stack(finite).all():
+        rates = [parameter for parameter in self.process.parameters() if parameter.grad is not None]
+        for parameter in rates:
+            assert parameter.grad is not None
+            parameter.grad = self.reduce(parameter.grad)
+        norm = torch.nn.utils.clip_grad_norm_(rates, settings.matrix_clip or math.inf)
+        if not (loss.isfinite() & norm.isfinite()):
             where = f"{progress.phase.title()}-learning, cycle {progress.cycle}, step {progress.phase_step}"
-            if not finite[0]:
+            if not loss.isfinite():
                 cause = "does p_0 give probability 0 to a state of the data?"
                 raise FloatingPointError(f"J_Q is {loss.item()} in {where}: {cause}")
             raise FloatingPointError(
@@ -130,11 +143,19 @@ class Learner:
         optimiser.step()
         optimiser.zero_grad()
         self.process.normalise(by_paths=self.model.ordered is not None)
+        return self.bits(prior.item())
 
+    @torch.no_grad()
     def prior_bits(self) -> float:
-        """`J_Q` under the current estimate `p_0`, in bits per token."""
-        with torch.no_grad():
-            return self.bits(self.model.prior_loss().item())
+        """`J_Q` on the data's marginals, with `p_T` from the current estimate `p_0`, in bits per token."""
+        return self.bits(self.model.prior_loss(self.marginals).item())
+
+    @torch.no_grad()
+    def marginal_bits(self) -> float:
+        """`KL(μ || p_0)`: how far the estimate of Eq. 10 is from the data's marginals, in bits per token."""
+        mu, p_0 = self.marginals.double(), self.process.p_0.double()
+        divergence = (torch.special.xlogy(mu, mu) - torch.special.xlogy(mu, p_0)).sum(-1)
+        return divergence.mean().item() / math.log(2)
 
     def bits(self, nats: float) -> float:
         """Bits per token from nats per sequence."""
@@ -235,10 +256,13 @@ class Learner:
             yield from optimiser_tensors(*optimised)
 
     def _start_random(self) -> None:
-        generator = seeded(self.settings.seed, "start", device=self.process.device)
-        shape, device = self.process.p_0.shape, self.process.device
-        weights = -torch.rand(shape, generator=generator, device=device, dtype=torch.float64).log()  # Dirichlet(1)
-        weights = torch.where(self.process.data_states, weights, 0.0)
+        """Line 1 of Algorithm 1, as in the paper's code: one random vector for all positions."""
+        device = self.process.device
+        weights = torch.rand(
+            self.process.num_states, generator=seeded(self.settings.seed, "start", device=device), device=device,
+            dtype=torch.float64,
+        )  # fmt: skip
+        weights = torch.where(self.process.data_states, weights, 0.0).expand(len(self.process.p_0), -1)
         self.process.set_marginals(weights / weights.sum(-1, keepdim=True))
 
 

@@ -36,9 +36,10 @@ def matrix_phase(learner: Learner, data: Split) -> Iterator[float]:
     while not matrix_is_over(learner):
         if settings.matrix_objective == "bound":
             _matrix_backward(learner, data)
-        learner.step_rates()
-        progress.prior_bits = learner.prior_bits()
+        progress.prior_bits = learner.step_rates()
         progress.phase_step += 1
+        if matrix_is_over(learner):
+            progress.prior_bits = learner.prior_bits()  # after the last step, not before it
         yield progress.prior_bits
 
 

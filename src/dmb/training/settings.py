@@ -29,7 +29,7 @@ class TrainingSettings:
     tolerance: float = 0.0
     """ε: training ends when J_score + J_Q is below this value after a cycle."""
     start: Literal["histogram", "random"] = "histogram"
-    """The first p_0: the data's histogram, or random as in the paper."""
+    """The first p_0: the data's histogram, or one random vector for all positions as in the paper."""
     reestimate: bool = True
     """Between cycles, replace p_0 by the marginals of the model's samples (Eq. 10)."""
     chains: int = 256
@@ -50,7 +50,11 @@ class TrainingSettings:
     learning_rate: float = 1e-3
     """Learning rate of the network, after warm-up."""
     matrix_learning_rate: float = 1e-2
-    """Learning rate of the logarithms of the rates."""
+    """Learning rate of the rates, or of their logarithms, as the process learns them."""
+    matrix_weight_decay: float = 0.0
+    """Weight decay of what matrix_learning_rate is for."""
+    matrix_clip: float = 0.0
+    """Maximum norm of the gradient of the rates; 0: no clipping."""
     warmup: int = 100
     """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
     decay: Literal["constant", "cosine"] = "constant"
@@ -121,11 +125,13 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         counts = ("cycles", "score_steps", "chains", "chain_steps", "orders", "accumulate", "evaluate_sequences")
-        others = ("matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "weight_decay", "clip", "singles")
+        others = ("matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "weight_decay", "clip", "singles",
+                  "matrix_weight_decay", "matrix_clip")  # fmt: skip
         check_common(self, counts, others)
         rate = self.matrix_learning_rate
         _require(0 < rate <= MOST_RATE, "matrix_learning_rate", f"in (0, {MOST_RATE:,}]", rate)
-        _require(self.weight_decay <= MOST_RATE, "weight_decay", f"at most {MOST_RATE:,}", self.weight_decay)
+        for name in ("weight_decay", "matrix_weight_decay"):
+            _require(getattr(self, name) <= MOST_RATE, name, f"at most {MOST_RATE:,}", getattr(self, name))
         for name in ("orders", "accumulate", "chains", "chain_steps"):
             _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)

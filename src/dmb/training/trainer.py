@@ -23,6 +23,9 @@ from dmb.training.settings import TrainingSettings, settings_from
 
 MOST_RATES_LOGGED = 4096
 
+AWAKE = 1e-3
+"""A clock counts as awake if its rate is above this share of the highest."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport(Report):
@@ -44,7 +47,11 @@ class TrainingReport(Report):
     tokens: int
     """Number of training tokens in Score-learning so far."""
     prior_bits: float
-    """J_Q under the estimate p_0."""
+    """J_Q on the training data's marginals, with p_T from the estimate p_0."""
+    matrix_step: int | None = None
+    """Steps of Matrix-learning in this cycle so far (phase `matrix`)."""
+    marginal_bits: float | None = None
+    """KL(μ || p_0) of the training data's marginals and their estimate (Eq. 10; phases `matrix` and `validation`)."""
     score_bits: float | None = None
     """Mean J_score of the training batches since the previous report (phase `score`)."""
     tokens_per_second: float | None = None
@@ -82,7 +89,10 @@ class TrainingReport(Report):
             bound = f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
             return [Fact("bound", bound, f"bits per {self.token}", main=True)]
         if self.score_bits is None:
-            return [Fact("J_Q", f"{self.prior_bits:.5f}", f"bits per {self.token}")]
+            facts = [Fact("J_Q", f"{self.prior_bits:.3g}", f"bits per {self.token}")]
+            if self.alpha:
+                facts.append(Fact("clocks awake", f"{sum(a > AWAKE * max(self.alpha) for a in self.alpha)} of {len(self.alpha)}"))
+            return facts
         return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", f"{self.token}s/s")]
 
 
@@ -144,7 +154,7 @@ class Algorithm1(Learner):
     """
 
     def __init__(self, bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine):
-        super().__init__(bridge, settings, fabric)
+        super().__init__(bridge, settings, fabric, data.marginals())
         self.bridge, self.data = bridge, data
         self._since = (0, time.perf_counter())
 
@@ -157,9 +167,13 @@ class Algorithm1(Learner):
                 estimable = self.bridge.ordered is None and self.bridge.lengths is None
                 if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and estimable:
                     self.reestimate_marginals()
+                begins = progress.phase_step == 0 and not matrix_is_over(self)
+                report = self._matrix_report() if begins else None  # the rates before the first step
                 for _ in matrix_phase(self, self.data.train):
-                    report = self._report("matrix", alpha=self._alpha()) if matrix_is_over(self) else None
+                    if matrix_is_over(self) or _is_power_of_ten(progress.phase_step):
+                        report = self._matrix_report()
                     yield Step(report, counts=False)
+                    report = None
                 progress.phase, progress.phase_step = "score", 0
             self._since = (progress.step, time.perf_counter())
             for seen in score_phase(self, self.data.train):
@@ -201,8 +215,9 @@ class Algorithm1(Learner):
             generator=seeded(settings.seed, "sample", device=fabric.device),
         )
         report = self._report(
-            "validation", validation=bound, sample=sample.cpu(), alpha=self._alpha(), log_speeds=self._log_speeds()
-        )
+            "validation", validation=bound, sample=sample.cpu(), alpha=self._alpha(), log_speeds=self._log_speeds(),
+            marginal_bits=None if self.bridge.ordered else self.marginal_bits(),
+        )  # fmt: skip
         return Evaluation(bound.bits_per_token, report)
 
     def keep(self, folder: Path | None) -> None:
@@ -233,6 +248,12 @@ class Algorithm1(Learner):
             prior_bits=progress.prior_bits, **parts,
         )  # fmt: skip
 
+    def _matrix_report(self) -> TrainingReport:
+        self.progress.prior_bits = self.prior_bits()
+        return self._report(
+            "matrix", matrix_step=self.progress.phase_step, marginal_bits=self.marginal_bits(), alpha=self._alpha()
+        )
+
     def _score_report(self, gradient_norm: float) -> TrainingReport:
         progress = self.progress
         now, (step, then) = time.perf_counter(), self._since
@@ -262,3 +283,8 @@ class Algorithm1(Learner):
             return None
         speeds = process.log_speeds  # with whatever rates of their own positions have besides
         return (own if speeds is None else speeds).tolist()
+
+
+def _is_power_of_ten(step: int) -> bool:
+    """Reports of Matrix-learning are spaced by these: J_Q falls like a power of the steps."""
+    return step >= 10 and 10 ** (len(str(step)) - 1) == step

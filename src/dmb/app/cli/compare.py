@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     )  # fmt: skip
     if flags.list:
         for row in plan.rows:
-            changes = wanted.differences(row.apply(wanted, plan.data, plan.steps))
+            changes = wanted.differences(row.apply(plan.recipe, plan.data, plan.steps))
             print(f"{row.name}: {row.title}\n    {' '.join(as_flags(changes))}")
         return 0
     workers = flags.workers

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from dmb.app.comparison.rows import ROWS, Row
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
-from dmb.app.recipes.settings import ENOUGH
 from dmb.app.records import best, read_bounds, read_metrics, validations
 from dmb.app.runs import Run
 from dmb.data import DataSet
@@ -168,22 +167,20 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
     """The recipe without the file that it came from: runs get it as JSON, which brings no code.
 
     All rows learn from whole sequences, unless the user says otherwise: it is their bounds that are compared. Which of
-    them learn by whole paths, which learn an order, and which keep their rates is for them to say.
+    them learn by whole paths, which learn an order, and how rates are learned is for them to say.
     """
     for name, kind in {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice}.items():
         if type(section := getattr(recipe, name)) is not kind:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
-    training = recipe.training
-    settings: dict[str, Any] = {"infill": training.infill or 0.0}
+    plain = TrainingSettings()
+    names = ("orders", "singles", "start", *(f"matrix_{name}" for name in ("objective", "learning_rate", "clip")))
+    settings: dict[str, Any] = {name: getattr(plain, name) for name in (*names, "matrix_weight_decay")}
+    settings |= {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear", "speeds": False}
     if recipe.network.network == "columns":
         settings |= {"network": "mlp", "in_turn": False}
     if recipe.network.network in ("ordered", "causal"):
-        plain = TrainingSettings()
-        names = ("orders", "singles", "matrix_objective", "matrix_learning_rate")
-        settings |= {"network": "transformer", "speeds": False} | {name: getattr(plain, name) for name in names}
-    if not training.matrix_steps:
-        settings |= {"matrix_steps": 50, "matrix_tolerance": ENOUGH}
+        settings["network"] = "transformer"
     own = {name.rpartition(".")[2] for name in fixed}
     settings = {name: value for name, value in settings.items() if name not in own}
     return replace(recipe, name=recipe.name.rpartition(":")[2]).changed(**settings)

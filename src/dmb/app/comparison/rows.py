@@ -43,13 +43,18 @@ def _narrow(data: DataSet) -> bool:
 # fmt: off
 ORDINAL = Grid | Picture
 ONCE = {"cycles": 1, "score_steps": lambda steps, *_: steps, "matrix_steps": 0}
-TWICE = {"cycles": 2, "score_steps": lambda steps, *_: steps // 2}  # Algorithm 1 as printed, on J_Q
+# Algorithm 1 on J_Q as the paper's authors run it: three steps of Matrix-learning for two of Score-learning
+LIVE = {"cycles": 2, "score_steps": lambda steps, *_: steps // 2, "matrix_steps": lambda steps, *_: 3 * steps // 4,
+        "matrix_learning_rate": 1e-3, "matrix_weight_decay": 0.01, "matrix_clip": 1.0, "start": "random",
+        "learn": "linear", "init": "gather", "floor": 0.0, "tied": False}
+STILL = LIVE | {"matrix_steps": 0}  # the same without Matrix-learning: all gathers in the top state
 TURNS = {"cycles": 10, "score_steps": lambda steps, *_: steps // 10, "reestimate": False,
          "matrix_steps": lambda steps, *_: max(1, steps // 100), "matrix_objective": "bound"}
 MEAN, SCORE, PRINTED = ({"head": name} for name in ("mean", "score", "unscaled_score"))
 UP, DOWN, NATURAL = ({"order": name, "mask": False} for name in ("ascending", "descending", "natural"))
 UNIFORM, TOKENWISE, VARYING = ({"process": name} for name in ("uniform", "tokenwise", "varying"))
 NESTED, CANONICAL = {"init": "nested", "mask": False}, {"schedule": "canonical"}
+PACED, TIED = {"schedule": "paced"}, {"tied": True}
 EVEN, LITTLE, MUCH = {"adapt_times": False}, _mixing(0.03), _mixing(0.3)
 MASK = ONCE | {"mask": True, "init": "gather", "floor": 0.0}
 JOINT = ONCE | {"matrix_objective": "joint"} | CANONICAL | MEAN
@@ -65,16 +70,22 @@ ROWS = (
     Row("mean-uniform", "uniform noise, mean head", ONCE | UNIFORM | MEAN),
     Row("mdlm", "mask, mean head (MDLM, MD4)", MASK | MEAN),
     Row("tokenwise", "mask, each state by a schedule of its own, learned on the bound (GenMD4)", JOINT | TOKENWISE),
-    Row("dmb-printed", "bridge, descending, J_Q, score head as printed", TWICE | DOWN | PRINTED),
-    Row("dmb-published", "bridge, descending, J_Q, score head as printed, even times: as published",
-        TWICE | DOWN | PRINTED | EVEN),
-    Row("dmb-descending", "bridge, descending, J_Q, score head", TWICE | DOWN | SCORE),
-    Row("dmb-ascending", "bridge, ascending, J_Q, score head", TWICE | UP | SCORE),
-    Row("mean-descending", "bridge, descending, J_Q, mean head", TWICE | DOWN | MEAN),
-    Row("mean-ascending", "bridge, ascending, J_Q, mean head", TWICE | UP | MEAN),
+    Row("dmb-published", "bridge, J_Q, score head as printed, even times: as published", LIVE | DOWN | PRINTED | EVEN),
+    Row("dmb-still", "the same without Matrix-learning", STILL | DOWN | PRINTED | EVEN),
+    Row("dmb-paced", "as published, but time follows the rates", LIVE | DOWN | PRINTED | EVEN | PACED),
+    Row("dmb-tied", "as published, but one set of rates for all positions", LIVE | DOWN | PRINTED | EVEN | TIED),
+    Row("dmb-tied-still", "the same without Matrix-learning", STILL | DOWN | PRINTED | EVEN | TIED),
+    Row("mean-live", "bridge, J_Q, mean head, time follows the rates", LIVE | DOWN | MEAN | PACED),
+    Row("mean-loglinear", "bridge, J_Q, mean head, time does not follow the rates", LIVE | DOWN | MEAN),
+    Row("mean-still", "bridge, mean head, without Matrix-learning", STILL | DOWN | MEAN),
+    Row("mean-tied", "as mean-live, but one set of rates for all positions", LIVE | DOWN | MEAN | PACED | TIED),
+    Row("mean-tied-still", "the same without Matrix-learning", STILL | DOWN | MEAN | TIED),
+    Row("mean-ascending", "as mean-live, frequent states on top", LIVE | UP | MEAN | PACED),
     Row("mean-nested", "bridge, gathering in stages, fixed, mean head", ONCE | NESTED | CANONICAL | MEAN, _states(4)),
     Row("learned-descending", "bridge, descending, learned on the bound", JOINT | DOWN | LITTLE, _states(3)),
     Row("learned-ascending", "bridge, ascending, learned on the bound", JOINT | UP | MUCH, _states(3)),
+    Row("learned-live", "bridge, descending, all clocks awake, rates learned linearly on the bound",
+        JOINT | DOWN | _mixing(0.5) | {"learn": "linear", "matrix_learning_rate": 1e-3}, _states(3)),
     Row("learned-turns", "bridge, descending, learned on the bound in turns, on 10 % more batches",
         TURNS | CANONICAL | MEAN | DOWN | LITTLE, _states(3)),
     Row("learned-varying", "bridge, ascending, clocks that vary in time, learned on the bound",
@@ -93,7 +104,8 @@ ROWS = (
         _states(2, ORDINAL)),
     Row("mean-tree", "bridge, tree of clusters by cooccurrence, fixed, mean head",
         TREE | {"grouping": "cooccurrence"}, lambda data: not isinstance(data.codec, ORDINAL | Columns)),
-    Row("mean-natural", "bridge, natural order, J_Q, mean head", TWICE | NATURAL | MEAN, _states(2, ORDINAL)),
+    Row("mean-natural", "as mean-live, in natural order", LIVE | NATURAL | MEAN | PACED, _states(2, ORDINAL)),
+    Row("mean-natural-still", "the same without Matrix-learning", STILL | NATURAL | MEAN, _states(2, ORDINAL)),
     Row("learned-natural", "bridge, natural order, learned on the bound", JOINT | NATURAL | MUCH, _states(3, ORDINAL)),
 )
 # fmt: on

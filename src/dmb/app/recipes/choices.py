@@ -84,7 +84,10 @@ class ProcessChoice:
     """Initial rates: everything gathers in the top state, at once (gather) or in stages (nested); all clocks have the
     same rate (uniform); or rates that lead from the data's marginals to uniform ones (match)."""
     floor: float = 1e-5
-    """Rate of all other clocks for init gather and nested; 0 switches them off, and they stay off."""
+    """Rate of all other clocks for init gather and nested; 0 switches them off, until a step of learn=linear."""
+    learn: Literal["log", "linear"] = "log"
+    """What Matrix-learning changes: the logarithms of the rates, which leaves slow clocks slow; or the rates, as the
+    paper's authors do, which wakes all clocks."""
     stages: int = 3
     """Number of stages, from fine to coarse, for init nested and grouping frequency."""
     tied: bool = False
@@ -107,14 +110,16 @@ class ProcessChoice:
     than 32 columns are written in any order."""
     tilt: float = 0.003
     """Initial differences between speeds: standard deviation of their random weights."""
-    schedule: Literal["loglinear", "geometric", "linear", "canonical"] = "loglinear"
-    """How fast clock time runs; with canonical, the expected share of changed tokens grows evenly."""
+    schedule: Literal["loglinear", "geometric", "linear", "canonical", "paced"] = "loglinear"
+    """How fast clock time runs. With canonical and paced the expected share of changed tokens grows evenly, whatever the
+    rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
         """The process for `data`; its random numbers come from `generator`."""
         marginals = data.marginals()
-        schedules: dict[str, type[Schedule]] = {
-            "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical
+        schedules: dict[str, Callable[[], Schedule]] = {
+            "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical,
+            "paced": lambda: Canonical(end=math.log(1000)),
         }  # fmt: skip
         schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
         if not 0 <= self.tilt <= MOST_TILT:
@@ -139,7 +144,7 @@ class ProcessChoice:
         if self.process == "tree":
             process = BridgeProcess.from_marginals(
                 marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
-                schedule=schedule, speeds=speeds,
+                schedule=schedule, speeds=speeds, learn=self.learn,
             )  # fmt: skip
         else:
             process = BridgeProcess.from_marginals(
@@ -153,6 +158,7 @@ class ProcessChoice:
                 state_counts=data.state_counts,
                 schedule=schedule,
                 clocks=Varying if self.process == "varying" else Steady,
+                learn=self.learn,
                 speeds=speeds,
             )
         weights = process.clocks.speed_weights
