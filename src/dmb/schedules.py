@@ -236,6 +236,8 @@ class Canonical(Schedule):
         log_left, log_last = self._log_left(times, exits, weights)
         rate = (weights * exits(torch.zeros_like(times[:1])).rate).sum((-2, -1))
         u = -log_left / torch.where((rate > 0) & rate.isfinite(), rate, 1.0)
+        if self.end is not None:
+            u = torch.where(times == 1, self.end, u)  # known, and asked for in every step of Matrix-learning
         low, high, wanted = torch.zeros_like(u), torch.full_like(u, torch.inf), _log_odds(-log_left)
         # Newton's method in two forms. On log Σ w exp(-S(u)), which falls in u: where clocks are steady it is convex,
         # so that steps from the left never pass the root, and where all have come to run evenly a straight line. And on

@@ -197,7 +197,7 @@ class BridgeProcess(ForwardProcess):
 
     def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
         """`c_v p_v + D_v · (mass of p_0 strictly below v)`."""
-        return self._evolve(self.marginals("p_0", p_0, t), self._span(self.clock(t, 1)))
+        return self._evolve(self.marginals("p_0", p_0, t), *self._tables(self.clock(t, 1), self.dtype))
 
     def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
         clock, x_t = self.enter(t, x_t=x_t)
@@ -265,12 +265,13 @@ class BridgeProcess(ForwardProcess):
 
     def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
         """`c_x log(c_x / p_T(x)) + Σ_{v above x} D_v log(D_v / p_T(v))`."""
-        return self._prior_kl_table(self.marginals("p_T", p_T, t), self._span(self.clock(t, 1)))
+        return self._prior_kl_table(self.marginals("p_T", p_T, t), *self._tables(self.clock(t, 1), self.dtype))
 
     def prior_loss(self, mu: Float[Tensor, "h n"]) -> Float[Tensor, " g"]:
         """In float64: as rates are learned it falls below the rounding errors of float32, and goes on teaching."""
-        mu, span = self.marginals("mu", mu).double(), self._span(self.clock(1.0, 1), torch.float64)
-        return (mu * self._prior_kl_table(self._evolve(self.p_0.double(), span), span)).sum(-1)
+        mu, tables = self.marginals("mu", mu).double(), self._tables(self.clock(1.0, 1), torch.float64)
+        p_0 = self.p_0.double() / self.p_0.double().sum(-1, keepdim=True)  # which is 1 in float32 only
+        return (mu * self._prior_kl_table(self._evolve(p_0, *tables), *tables)).sum(-1)
 
     def step_back(
         self,
@@ -334,15 +335,22 @@ class BridgeProcess(ForwardProcess):
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
-    def _evolve(self, p: Float[Tensor, "h n"], span: Span) -> Float[Tensor, "g n"]:
-        log_c, log_d = (table[0] for table in span.log_tables())
+    def _evolve(
+        self, p: Float[Tensor, "h n"], log_c: Float[Tensor, "g n"], log_d: Float[Tensor, "g n"]
+    ) -> Float[Tensor, "f n"]:
         return log_c.exp() * p + log_d.exp() * self.hierarchy.below(p)
 
-    def _prior_kl_table(self, p_T: Float[Tensor, "h n"], span: Span) -> Float[Tensor, "g n"]:
+    def _prior_kl_table(
+        self, p_T: Float[Tensor, "h n"], log_c: Float[Tensor, "g n"], log_d: Float[Tensor, "g n"]
+    ) -> Float[Tensor, "f n"]:
         log_p = numerics.log_or_off(torch.where(self.legal, p_T, 1.0))
-        log_c, log_d = (table[0] for table in span.log_tables())
         stayed, moved = numerics.times_log_ratio(log_c, log_p), numerics.times_log_ratio(log_d, log_p)
         return torch.where(self.legal, stayed + self.hierarchy.above(moved), 0.0)
+
+    def _tables(self, clock: Clock, dtype: torch.dtype) -> tuple[Float[Tensor, "g n"], Float[Tensor, "g n"]]:
+        """`log c` and `log D` of every state at one time."""
+        log_c, log_d = self._span(clock, dtype).log_tables()
+        return log_c[0], log_d[0]
 
     def _span(self, clock: Clock, dtype: torch.dtype | None = None) -> Span:
         start = None if clock.start is None else clock.start[:, None]
