@@ -37,6 +37,10 @@ class Record:
     """Tokens seen in Score-learning so far."""
     prior_bits: float = math.nan
     """J_Q."""
+    matrix_step: int = 0
+    """Steps of Matrix-learning in this cycle so far (phase `matrix`)."""
+    marginal_bits: float = math.nan
+    """KL(μ || p_0) of the training data's marginals and their estimate (phases `matrix` and `validation`)."""
     score_bits: float = math.nan
     """J_score: of training batches (phase `score`) or of validation data (phase `validation`)."""
     bits: float = math.nan

@@ -91,7 +91,8 @@ class TrainingReport(Report):
         if self.score_bits is None:
             facts = [Fact("J_Q", f"{self.prior_bits:.3g}", f"bits per {self.token}")]
             if self.alpha:
-                facts.append(Fact("clocks awake", f"{sum(a > AWAKE * max(self.alpha) for a in self.alpha)} of {len(self.alpha)}"))
+                awake = sum(rate > AWAKE * max(self.alpha) for rate in self.alpha)
+                facts.append(Fact("clocks awake", f"{awake} of {len(self.alpha)}"))
             return facts
         return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", f"{self.token}s/s")]
 

@@ -203,8 +203,8 @@ def test_what_cannot_be_built_is_refused_before_anything_runs(planned):
 def test_a_setting_that_a_row_changes_cannot_be_given_and_others_can(planned):
     planned("mdlm", fixed={"training.learning_rate", "process.order"})
     planned("mdlm", fixed={"head"})  # the row has the same
-    with pytest.raises(ValueError, match=r"process.order cannot be set: the row mean-descending sets it itself"):
-        planned("mdlm", "mean-descending", fixed={"training.learning_rate", "process.order"})
+    with pytest.raises(ValueError, match=r"process.order cannot be set: the row mean-live sets it itself"):
+        planned("mdlm", "mean-live", fixed={"training.learning_rate", "process.order"})
 
 
 def test_rows_decide_what_learns_by_whole_paths(tmp_path):

@@ -40,15 +40,21 @@ GOLDEN = {
     "mean-uniform": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.process": "uniform", "head": "mean"},
     "mdlm": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean"},
     "tokenwise": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.process": "tokenwise"},
-    "dmb-printed": {"training.score_steps": 100, "training.cycles": 2, "process.order": "descending", "head": "unscaled_score"},
-    "dmb-published": {"training.score_steps": 100, "training.cycles": 2, "process.order": "descending", "head": "unscaled_score", "training.adapt_times": False},
-    "dmb-descending": {"training.score_steps": 100, "training.cycles": 2, "process.order": "descending", "head": "score"},
-    "dmb-ascending": {"training.score_steps": 100, "training.cycles": 2, "process.order": "ascending", "head": "score"},
-    "mean-descending": {"training.score_steps": 100, "training.cycles": 2, "process.order": "descending", "head": "mean"},
-    "mean-ascending": {"training.score_steps": 100, "training.cycles": 2, "process.order": "ascending", "head": "mean"},
+    "dmb-published": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "descending", "head": "unscaled_score", "training.adapt_times": False},
+    "dmb-still": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 0, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "descending", "head": "unscaled_score", "training.adapt_times": False},
+    "dmb-paced": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "descending", "head": "unscaled_score", "process.schedule": "paced", "training.adapt_times": False},
+    "dmb-tied": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": True, "process.order": "descending", "head": "unscaled_score", "training.adapt_times": False},
+    "dmb-tied-still": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 0, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": True, "process.order": "descending", "head": "unscaled_score", "training.adapt_times": False},
+    "mean-live": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "descending", "head": "mean", "process.schedule": "paced"},
+    "mean-loglinear": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "descending", "head": "mean"},
+    "mean-still": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 0, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "descending", "head": "mean"},
+    "mean-tied": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": True, "process.order": "descending", "head": "mean", "process.schedule": "paced"},
+    "mean-tied-still": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 0, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": True, "process.order": "descending", "head": "mean"},
+    "mean-ascending": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "ascending", "head": "mean", "process.schedule": "paced"},
     "mean-nested": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.init": "nested", "process.schedule": "canonical", "head": "mean"},
     "learned-descending": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.order": "descending", "process.floor": 0.00206},
     "learned-ascending": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.order": "ascending", "process.floor": 0.0286},
+    "learned-live": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.order": "descending", "process.floor": 0.0667, "process.learn": "linear", "training.matrix_learning_rate": 0.001},
     "learned-turns": {"training.score_steps": 20, "training.matrix_steps": 2, "training.cycles": 10, "training.reestimate": False, "training.matrix_objective": "bound", "process.schedule": "canonical", "head": "mean", "process.order": "descending", "process.floor": 0.00206},
     "learned-varying": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.process": "varying", "process.order": "ascending", "process.floor": 0.0286},
     "learned-nested": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.init": "nested"},
@@ -57,7 +63,8 @@ GOLDEN = {
     "paths-learned": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "ordered", "process.speeds": True, "training.matrix_objective": "joint", "training.orders": 2, "training.singles": 6, "training.matrix_learning_rate": 0.1},
     "autoregressive": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "causal"},
     "mean-tree": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.process": "tree", "process.grouping": "value", "process.schedule": "canonical", "head": "mean"},
-    "mean-natural": {"training.score_steps": 100, "training.cycles": 2, "process.order": "natural", "head": "mean"},
+    "mean-natural": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "natural", "head": "mean", "process.schedule": "paced"},
+    "mean-natural-still": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 0, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "natural", "head": "mean"},
     "learned-natural": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "training.matrix_objective": "joint", "process.schedule": "canonical", "head": "mean", "process.order": "natural", "process.floor": 0.0286},
 }  # fmt: skip
 """Every setting that a row has a value of its own for, with 200 steps, on grey levels."""
@@ -66,7 +73,11 @@ OF_COLUMNS = {
     "columns-learned": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.network": "columns", "process.speeds": True, "training.matrix_objective": "joint", "training.orders": 2, "training.singles": 6, "training.matrix_learning_rate": 0.1},
 }  # fmt: skip
 """The same for rows that only tables have."""
-FLOORS = {0.00206: {"text": 0.00619, "columns": 0.00773}, 0.0286: {"text": 0.0857, "columns": 0.107}}
+FLOORS = {
+    0.00206: {"text": 0.00619, "columns": 0.00773},
+    0.0286: {"text": 0.0857, "columns": 0.107},
+    0.0667: {"text": 0.2, "columns": 0.25},
+}
 """The same floors, by the data's number of states."""
 
 
@@ -115,11 +126,11 @@ def test_floors_groups_and_places_go_by_the_data(data, tmp_path):
     ("data", "missing"),
     [
         (shades, set()),
-        (text, {"mean-natural", "learned-natural"}),
-        (columns, {"mean-natural", "learned-natural", "mean-tree"}),
+        (text, {"mean-natural", "mean-natural-still", "learned-natural"}),
+        (columns, {"mean-natural", "mean-natural-still", "learned-natural", "mean-tree"}),
         (few(3), {"mean-nested", "learned-nested"}),
         (few(2), {"mean-nested", "learned-nested", "learned-descending", "learned-ascending", "learned-turns",
-                  "learned-varying", "learned-natural"}),
+                  "learned-varying", "learned-natural", "learned-live"}),
     ],
     ids=["shades", "text", "columns", "three", "two"],
 )  # fmt: skip

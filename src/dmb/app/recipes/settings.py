@@ -40,6 +40,17 @@ def digits() -> Recipe:
     )  # fmt: skip
 
 
+def digits_paths() -> Recipe:
+    """The same digits by whole paths, like `sequences`: one minute."""
+    return Recipe(
+        name="digits_paths",
+        data=DataChoice(source="digits"),
+        process=MASKED,
+        network=NetworkChoice(network="ordered", blocks=3, width=64, heads=4, placed=True),
+        training=replace(PATHS, score_steps=700, batch_size=32, learning_rate=2e-3, warmup=50, evaluate_every=350),
+    )
+
+
 def table() -> Recipe:
     """A table, one column per position: for `.csv` and `.parquet` files.
 

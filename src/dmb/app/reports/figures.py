@@ -63,6 +63,19 @@ def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str])
 
 
 @styled
+def rates(lines: dict[str, Values]) -> Figure:
+    """Rates by clock, the clock of the top state last, on a logarithmic axis; rates near 0 lie on its floor."""
+    figure, axes = _panel()
+    floor = 1e-3 * max(values.max() for values in lines.values())
+    for colour, (name, values) in zip((GREY, *COLOURS), lines.items(), strict=False):
+        clock = np.arange(1, len(values) + 1)
+        axes.plot(clock, values.clip(floor), color=colour, label=name, marker="o", markersize=3.5)
+    axes.set(xlabel="rank that a clock leads into", ylabel="rate", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    return _with_legend(figure)
+
+
+@styled
 def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
     """Log speeds along a sequence, a grid of one row; or the last ones as a map of an image, channels averaged."""
     before, after = (values.reshape(*grid, -1).mean(-1) for values in (first, last))

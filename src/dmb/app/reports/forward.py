@@ -1,15 +1,19 @@
 """What the forward process destroys when, and what was learned of it, if it was learned and has moved."""
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dmb.app.records import Record
 from dmb.app.reports import figures
 from dmb.app.reports.contents import Block, Contents
 from dmb.app.reports.drawing import to_svg
 from dmb.data.codecs import Images
 from dmb.processes import BridgeProcess, ForwardProcess
+from dmb.training.trainer import AWAKE
 
 TIMES, MOST_LINES, MOST_NAMES = np.linspace(0, 1, 41), 200, 8
 ALIKE, MOVED = 0.01, 0.05
@@ -18,7 +22,8 @@ ALIKE, MOVED = 0.01, 0.05
 
 def learned(contents: Contents) -> list[Block]:
     """Figures, of which those that would say nothing are left out."""
-    return [block for make in (_survival, _speeds, _over_training) if (block := make(contents)) is not None]
+    makers = (_cycles, _by_clock, _survival, _speeds, _over_training)
+    return [block for make in makers if (block := make(contents)) is not None]
 
 
 @torch.no_grad()
@@ -50,6 +55,43 @@ def survival_by_state(
         own = has[:, order].expand(max(len(has), len(chance)), -1)
         rows.append((own * chance).sum(0) / own.sum(0))
     return order.numpy(), torch.stack(rows, dim=1).numpy()
+
+
+def _matrix_records(contents: Contents) -> list[list[Record]]:
+    """The records of Matrix-learning, by cycles: before the first step, in between, after the last."""
+    records = [r for r in contents.records if r.phase == "matrix" and r.alpha and np.isfinite(r.alpha).all()]
+    return [[r for r in records if r.cycle == cycle] for cycle in sorted({r.cycle for r in records})]
+
+
+def _cycles(contents: Contents) -> Block | None:
+    """Algorithm 1 in figures: what each cycle has done to the rates, the estimate of the marginals, and the bound."""
+    cycles, rows = _matrix_records(contents), []
+    for records in cycles:
+        first, last, bounds = records[0], records[-1], [r for r in contents.records if r.cycle == records[0].cycle]
+        rates, bits = np.array(last.alpha), min((r.bits for r in bounds if math.isfinite(r.bits)), default=math.nan)
+        awake = f"{int((rates > AWAKE * rates.max()).sum()):,} of {len(rates):,}"
+        values = (first.marginal_bits, first.prior_bits, last.prior_bits, bits)
+        kl, before, after, bound = (f"{value:.4g}" if math.isfinite(value) else "–" for value in values)
+        rows.append([f"{first.cycle + 1}", kl, before, after, awake, bound])
+    if not rows:
+        return None
+    header = ["cycle", "KL(μ || p_0)", "J_Q before", "J_Q after", "clocks awake", "lowest bound on validation data"]
+    note = "In bits per token. KL: how far the estimate p_0 is from the marginals μ of the training data (Eq. 10)."
+    note += " J_Q: before and after Matrix-learning. Awake: a rate above a thousandth of the highest."
+    return Block(kind="table", title="Algorithm 1, cycle by cycle", body=(header, rows), note=note)
+
+
+def _by_clock(contents: Contents) -> Block | None:
+    """The rates before Matrix-learning and after that of the first and of the last cycle."""
+    cycles = _matrix_records(contents)
+    if not cycles or len({len(r.alpha) for records in cycles for r in records}) > 1:
+        return None
+    seen = {"before": cycles[0][0]} | {f"after cycle {records[0].cycle + 1}": records[-1] for records in cycles}
+    if len(seen) > 4:  # the first and the last
+        seen = {name: record for i, (name, record) in enumerate(seen.items()) if i < 2 or i == len(seen) - 1}
+    drawn = figures.rates({name: np.array(record.alpha) for name, record in seen.items()})
+    note = "The rate into each rank of the states, averaged over positions, before and after Matrix-learning."
+    return Block(kind="figure", title="Learned rates", body=to_svg(drawn, "rates"), note=note)
 
 
 def _survival(contents: Contents) -> Block | None:
@@ -92,6 +134,8 @@ def _over_training(contents: Contents) -> Block | None:
     process = contents.bridge.process
     now = process.learned()
     if now is None or process.log_speeds is not None:  # one clock per position, whose rate is nothing but a speed
+        return None
+    if _matrix_records(contents):  # `_by_clock` shows them
         return None
     records = [r for r in contents.records if len(r.alpha) == now.shape[1]]
     first, last = (np.array(r.alpha) for r in (records[0], records[-1])) if records else (np.zeros(0), np.zeros(0))

@@ -7,11 +7,11 @@ from dmb.app.runs import Run
 from dmb.files import written_whole
 
 
-def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None] | None = None) -> Path:
-    """Write `report.html` into the run's folder, whole or not at all.
+def write_report(*runs: Run, seed: int = 0, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Write `report.html` into the run's folder, or into the folder that several runs are in; whole or not at all.
 
     Args:
-        run: a run that has a model; evaluations are shown if there are any.
+        runs: runs that have a model; evaluations are shown if there are any.
         seed: of the samples.
         progress: called with the number of steps done, and of all steps.
     """
@@ -32,19 +32,25 @@ def write_report(run: Run, *, seed: int = 0, progress: Callable[[int, int], None
         ("forward", "What is destroyed when, and what was learned", [forward.learned, examples.trajectories]),
         ("samples", "Samples", samples),
     )
-    advance = progress or (lambda done, total: None)
-    advance(0, len(parts) + 1)
-    contents, sections = Contents(run, seed), []
-    for done, (name, title, makers) in enumerate(parts, 1):
-        advance(done, len(parts) + 1)
-        if rows := [blocks for make in makers if (blocks := make(contents))]:
-            sections.append((name, title, rows))
+    advance, done, total = progress or (lambda done, total: None), 0, len(runs) * len(parts) + 1
+    advance(0, total)
+    found, sections = [Contents(run, seed) for run in runs], []
+    if len(runs) > 1:
+        sections.append(("compared", "Side by side", [[results.compared(found)]]))
+    for contents in found:
+        own = (contents.run.path.name,) if len(runs) > 1 else ()
+        for name, title, makers in parts:
+            done += 1
+            advance(done, total)
+            if rows := [blocks for make in makers if (blocks := make(contents))]:
+                sections.append(("-".join([*own, name]), ": ".join([*own, title]), rows))
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     environment.finalize = lambda value: printable(value) if type(value) is str else value  # HTML is of another type
     page = environment.get_template("page.html").render(
-        title=results.title(run), headline=results.headline(contents), sections=sections
+        title=results.title(runs[0]), headline=results.headline(found[-1]), sections=sections
     )
-    with written_whole(run.path / "report.html") as file:
+    path = (runs[0].path if len(runs) == 1 else runs[0].path.parent) / "report.html"
+    with written_whole(path) as file:
         file.write_text(page, encoding="utf-8")
-    advance(len(parts) + 1, len(parts) + 1)
-    return run.path / "report.html"
+    advance(total, total)
+    return path

@@ -68,6 +68,19 @@ def results(contents: Contents) -> list[Block]:
     return [*blocks, Block(kind="settings", body=settings.items())]
 
 
+def compared(runs: list[Contents]) -> Block:
+    """Bounds on test data and times of training of several runs on the same data."""
+    rows = []
+    for contents in runs:
+        bound, seconds = contents.bounds.get("test"), contents.records[-1].seconds if contents.records else math.nan
+        cells = ["–"] * 3 if bound is None else _row(contents, "test", bound)
+        took = duration(seconds) if math.isfinite(seconds) else "–"
+        rows.append([contents.run.path.name, contents.run.recipe.describe(), *cells, took])
+    token = runs[0].run.codec.token
+    header = ["run", "how it is trained", f"bound, bits per {token}", "marginals alone", "saved", "training"]
+    return Block(kind="table", body=(header, rows), note="On test data; ± is one standard error.")
+
+
 def quality(contents: Contents) -> list[Block]:
     """If `dmb evaluate --quality` was run: how like real rows or records samples are, beside what they could be."""
 
