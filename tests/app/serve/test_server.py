@@ -15,7 +15,7 @@ from dmb.app.serve.server import credentials, is_loopback, listening
 OK = [{"type": "http.response.start", "status": 200, "headers": []}, {"type": "http.response.body", "body": b"fine"}]
 
 
-def asked(path="/", headers=(), body=(b"",), hosts=("localhost",)):
+def asked(path="/", headers=(), body=(b"",), hosts=("localhost",), method="GET"):
     """Status, headers and body of an answer; and what the application inside was sent."""
     inside, sent = [], []
 
@@ -37,7 +37,7 @@ def asked(path="/", headers=(), body=(b"",), hosts=("localhost",)):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "path": path, "headers": [(b"host", b"localhost:7860"), *headers]}
+    scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", b"localhost:7860"), *headers]}
     asyncio.run(guard.Guard(app, set(hosts) if hosts else None)(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"], inside
 
@@ -69,6 +69,33 @@ def test_a_page_of_somebody_else_cannot_call_by_a_name_of_its_own():
     assert asked(headers=[(b"host", b"evil.example:7860")])[0] == 403
     assert asked(headers=[(b"host", b"evil.example")], hosts=None)[0] == 200  # where others are let in, by a password
     assert asked(headers=[(b"host", b"[::1]:80")], hosts=["[::1]"])[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/cancel", "/gradio_api/queue/join", "/login", "/"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_page_of_another_origin_is_refused_on_every_route(path, method):
+    for origin in (
+        b"http://evil.example",
+        b"http://localhost:3000",
+        b"http://localhost",
+        b"null",
+        b"",
+        b"localhost:7860",
+    ):
+        status, _, body, inside = asked(path, [(b"origin", origin)], method=method)
+        assert (status, inside) == (403, []), origin
+    assert body == b"only the page itself may call this, got a request from 'localhost:7860'\n"
+    for own in (b"http://localhost:7860", b"https://localhost:7860"):  # a proxy may add TLS
+        assert asked(path, [(b"origin", own)], method=method)[0] == 200
+
+
+def test_what_a_browser_says_of_other_sites_is_believed_but_a_link_may_lead_here():
+    for site in (b"cross-site", b"same-site"):
+        assert asked("/gradio_api/heartbeat/abc", [(b"sec-fetch-site", site)])[0] == 403
+        assert asked("/", [(b"sec-fetch-site", site)], method="POST")[0] == 403
+        assert asked("/", [(b"sec-fetch-site", site)])[0] == 200
+    for site in (b"same-origin", b"none"):
+        assert asked("/gradio_api/heartbeat/abc", [(b"sec-fetch-site", site)])[0] == 200
 
 
 def test_large_requests_are_refused_with_a_length_and_cut_off_without():

@@ -147,6 +147,22 @@ def test_strangers_find_no_other_doors(text_page):
     assert "fonts.googleapis" not in page.text
 
 
+def test_a_page_of_another_origin_uploads_and_reads_nothing(text_page):
+    for origin in ("http://evil.example", "http://localhost:3000", "null"):
+        headers = {"origin": origin}
+        files = {"files": ("a.txt", b"from elsewhere")}
+        answers = [
+            text_page.post("/gradio_api/upload", files=files, headers=headers),
+            text_page.post("/gradio_api/call/draw", json={"data": [*DRAW, "a_b"]}, headers=headers),
+            text_page.get("/config", headers=headers),
+            text_page.options("/gradio_api/upload", headers={**headers, "access-control-request-method": "POST"}),
+        ]
+        assert [answer.status_code for answer in answers] == [403] * 4
+        assert not any(name.startswith("access-control") for answer in answers for name in answer.headers)
+    own = {"origin": str(text_page.base_url).rstrip("/")}
+    assert text_page.post("/gradio_api/upload", files=files, headers=own).status_code == 200
+
+
 def test_many_at_once_wait_for_their_turn_and_none_is_lost(text_page, playgrounds):
     results, seed = [None] * 12, range(12)
     threads = [
