@@ -51,8 +51,11 @@ class Guard:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
         length = headers.get(b"content-length", b"0")
+        caller = _other_site(headers, is_link=scope["path"] == "/" and scope["method"] in ("GET", "HEAD"))
         if self.hosts is not None and host not in self.hosts:
             await _refuse(send, 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}")
+        elif caller is not None:
+            await _refuse(send, 403, f"only the page itself may call this, got a request from {caller!r:.80}")
         elif not ROUTES.fullmatch(scope["path"]) or ".." in scope["path"]:
             await _refuse(send, 404, "there is nothing here")
         elif not length.isdigit() or int(length) > LARGEST_BODY:
@@ -60,6 +63,18 @@ class Guard:
             await _refuse(send, 413, f"a request must have at most {LARGEST_BODY >> 20} MB")
         else:
             await self.app(scope, _counted(receive), _with_headers(send))
+
+
+def _other_site(headers: dict[bytes, bytes], is_link: bool) -> str | None:
+    """Which other page sent a request, as its browser says; None: this one, or a program that is no browser.
+
+    A browser names the origin of a page that sends something or wants to read the answer. Of pictures and scripts of a
+    page it says only whether they are from another site, as of links, which may lead here.
+    """
+    origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"none")
+    if origin is not None and origin.split(b"://")[1:] != [headers.get(b"host", b"")]:
+        return origin.decode("latin-1")
+    return None if is_link or site in (b"same-origin", b"none") else site.decode("latin-1")
 
 
 def _counted(receive: Receive) -> Receive:
