@@ -107,6 +107,27 @@ def test_large_requests_are_refused_with_a_length_and_cut_off_without():
     assert asked(body=[part, b"x"])[3] == [part, b"x"]
 
 
+def test_bodies_under_way_are_limited_in_sum():
+    refused, scope = [], {"type": "http", "method": "POST", "path": "/gradio_api/upload"}
+
+    async def slow(scope, receive, send):
+        await asyncio.sleep(0.1)
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        refused.append(message.get("status") or message["body"])
+
+    async def visitors():
+        around = guard.Guard(slow, None)
+        for headers in ([(b"content-length", b"8388608")], [(b"transfer-encoding", b"chunked")]):
+            await asyncio.gather(*(around({**scope, "headers": headers}, receive, send) for _ in range(18)))
+
+    asyncio.run(visitors())
+    assert refused == [503, b"too much is being sent at once, more than 128 MB: try again in a moment\n"] * 4
+
+
 def test_only_a_password_lets_others_in(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("DMB_AUTH", raising=False)
     assert credentials("me:a:b", "0.0.0.0") == ("me", "a:b")

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -161,6 +162,27 @@ def test_a_page_of_another_origin_uploads_and_reads_nothing(text_page):
         assert not any(name.startswith("access-control") for answer in answers for name in answer.headers)
     own = {"origin": str(text_page.base_url).rstrip("/")}
     assert text_page.post("/gradio_api/upload", files=files, headers=own).status_code == 200
+
+
+def test_uploads_are_limited_in_sum_and_the_newest_stay(playgrounds):
+    with address_of(playgrounds["digits"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        folder = Path(os.environ["GRADIO_TEMP_DIR"])
+        [picture] = [path for path in folder.rglob("*") if path.is_file()]  # of the page itself
+        for k in range(40):
+            files = {"files": ("a.bin", k.to_bytes(4, "big") * (1 << 20))}
+            [path] = client.post("/gradio_api/upload", files=files).json()
+            assert Path(path).stat().st_size == 4 << 20
+        assert sum(found.stat().st_size for found in folder.rglob("*") if found.is_file()) < 140 << 20
+        assert client.get(f"/gradio_api/file={path}").content == files["files"][1]
+        assert client.get(f"/gradio_api/file={picture}").status_code == 200
+
+
+def test_many_small_uploads_do_not_pile_up_either(playgrounds):
+    with address_of(playgrounds["text"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        for k in range(8):
+            files = [("files", (f"{j}.txt", f"{k} {j}".encode())) for j in range(500)]
+            assert len(client.post("/gradio_api/upload", files=files).json()) == 500
+        assert len(list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*"))) < 2 * 3000  # each in a folder of its own
 
 
 def test_many_at_once_wait_for_their_turn_and_none_is_lost(text_page, playgrounds):
