@@ -4,6 +4,8 @@ import asyncio
 import os
 import socket
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +40,8 @@ def asked(path="/", headers=(), body=(b"",), hosts=("localhost",), method="GET")
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", b"localhost:7860"), *headers]}
-    asyncio.run(guard.Guard(app, set(hosts) if hosts else None)(scope, receive, send))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(guard.Guard(app, set(hosts) if hosts else None, Path(folder))(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"], inside
 
 
@@ -107,7 +110,7 @@ def test_large_requests_are_refused_with_a_length_and_cut_off_without():
     assert asked(body=[part, b"x"])[3] == [part, b"x"]
 
 
-def test_bodies_under_way_are_limited_in_sum():
+def test_bodies_under_way_are_limited_in_sum(tmp_path):
     refused, scope = [], {"type": "http", "method": "POST", "path": "/gradio_api/upload"}
 
     async def slow(scope, receive, send):
@@ -120,7 +123,7 @@ def test_bodies_under_way_are_limited_in_sum():
         refused.append(message.get("status") or message["body"])
 
     async def visitors():
-        around = guard.Guard(slow, None)
+        around = guard.Guard(slow, None, tmp_path)
         for headers in ([(b"content-length", b"8388608")], [(b"transfer-encoding", b"chunked")]):
             await asyncio.gather(*(around({**scope, "headers": headers}, receive, send) for _ in range(18)))
 

@@ -1,11 +1,16 @@
 """What stands between the network and the page: which routes exist, how much may be sent, what a browser may load."""
 
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 LARGEST_BODY = 8 << 20
 """Bytes of a request: a picture to upload, or a long template."""
+MOST_SENT, MOST_STORED, LEAST_FILE = 128 << 20, 128 << 20, 1 << 16
+"""Bytes of all requests that are being read; of all files that are stored; for which a file counts at least, so that
+small ones are limited in number."""
 
 ROUTES = re.compile(
     r"/|/(config|theme\.css|login|favicon\.ico|robots\.txt)/?|/(assets|static|svelte)/[\w./@-]+"
@@ -36,10 +41,12 @@ class Guard:
         app: the one inside.
         hosts: names by which a browser may call it; None: any. Without this, a page of somebody else could let its own
             name point here, and read what is here.
+        folder: where the files of visitors are stored; what is there already belongs to the page, and stays.
     """
 
-    def __init__(self, app: App, hosts: set[str] | None):
-        self.app, self.hosts = app, hosts
+    def __init__(self, app: App, hosts: set[str] | None, folder: Path):
+        self.app, self.hosts, self.folder = app, hosts, folder
+        self.own, self.sent = set(folder.rglob("*")), 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -50,7 +57,8 @@ class Guard:
             return
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
-        length = headers.get(b"content-length", b"0")
+        unknown = b"%d" % (LARGEST_BODY if b"transfer-encoding" in headers else 0)
+        length = headers.get(b"content-length", unknown)
         caller = _other_site(headers, is_link=scope["path"] == "/" and scope["method"] in ("GET", "HEAD"))
         if self.hosts is not None and host not in self.hosts:
             await _refuse(send, 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}")
@@ -61,8 +69,30 @@ class Guard:
         elif not length.isdigit() or int(length) > LARGEST_BODY:
             await _read_away(receive)
             await _refuse(send, 413, f"a request must have at most {LARGEST_BODY >> 20} MB")
+        elif self.sent + int(length) > MOST_SENT:
+            await _read_away(receive)
+            why = f"too much is being sent at once, more than {MOST_SENT >> 20} MB: try again in a moment"
+            await _refuse(send, 503, why)
         else:
-            await self.app(scope, _counted(receive), _with_headers(send))
+            self.sent += int(length)
+            try:
+                if scope["method"] == "POST":
+                    self.make_room()
+                await self.app(scope, _counted(receive), _with_headers(send))
+            finally:
+                self.sent -= int(length)
+
+    def make_room(self) -> None:
+        """Delete the oldest files of visitors, uploaded or made for download, until no more than the limit are left."""
+        stored = 0
+        with contextlib.suppress(FileNotFoundError):  # gradio deletes old files, too
+            files = [(path.stat(), path) for path in self.folder.rglob("*") if path not in self.own and path.is_file()]
+            for about, path in sorted(files, key=lambda file: -file[0].st_mtime_ns):
+                stored += max(about.st_size, LEAST_FILE)
+                if stored > MOST_STORED:
+                    path.unlink()
+                    with contextlib.suppress(OSError):  # not empty
+                        path.parent.rmdir()
 
 
 def _other_site(headers: dict[bytes, bytes], is_link: bool) -> str | None:

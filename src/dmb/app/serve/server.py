@@ -130,7 +130,7 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
         footer_links=[], run_history=False, enable_monitoring=False, mcp_server=False, pwa=False, theme=theme,
         css=(Path(__file__).parent / "style.css").read_text(encoding="utf-8"),
     )  # fmt: skip
-    return Guard(app, hosts)
+    return Guard(app, hosts, folder)
 
 
 def server_of(app: Any) -> Any:
