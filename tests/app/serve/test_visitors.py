@@ -223,13 +223,41 @@ def test_a_cancelled_call_stops_after_its_step(text_page, playgrounds, monkeypat
     assert alive(text_page)
 
 
+BODY = {"session_hash": "a", "fn_index": 0, "event_id": "a", "data": []}
+ANY_ROUTE = [
+    *(("GET", path) for path in (
+        "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/assets/x.js", "/static/img/logo.svg", "/gradio_api/info",
+        "/gradio_api/app_id", "/gradio_api/user", "/gradio_api/token", "/gradio_api/startup-events",
+        "/gradio_api/queue/data?session_hash=a", "/gradio_api/queue/status", "/gradio_api/heartbeat/abc",
+        "/gradio_api/call/draw/a", "/gradio_api/file=/etc/passwd", "/gradio_api/upload_progress?upload_id=a", "/nothing",
+    )),
+    *(("POST", f"/gradio_api/{path}") for path in (
+        "reset", "reset/", "cancel", "upload", "component_server", "queue/join", "call/draw", "run/draw", "api/draw",
+    )),
+    ("HEAD", "/config"), ("HEAD", "/gradio_api/file=/etc/passwd"), ("OPTIONS", "/gradio_api/cancel"), ("PUT", "/config"),
+    ("DELETE", "/gradio_api/cancel"), ("PATCH", "/login"),
+]  # fmt: skip
+
+
 def test_a_password_is_asked_for(playgrounds):
-    with address_of(playgrounds["text"], auth=("me", "secret")) as address, httpx.Client(base_url=address) as client:
-        assert client.post("/gradio_api/call/draw", json={"data": [*DRAW, "a"]}).status_code == 401
-        assert client.get("/config").status_code == 401
+    with address_of(playgrounds["table"], auth=("me", "secret")) as address, httpx.Client(base_url=address) as client:
+        without = {}
+        for method, route in ANY_ROUTE:
+            with client.stream(method, route, json=BODY if method == "POST" else None) as answer:
+                without[method, route] = answer.status_code
+        assert {asked: status for asked, status in without.items() if status not in (401, 404, 405)} == {}
+        for method in ("GET", "HEAD"):
+            page = client.request(method, "/")
+            assert page.status_code == 401
+            assert "colour" not in page.text  # a column of the table
         assert client.post("/login", data={"username": "me", "password": "wrong"}).status_code == 400
+        assert client.post("/login", data={"username": "me", "password": "x" * 5000}).status_code == 413
+        for cookie in ("", "x", "None"):
+            assert client.get("/config", headers={"cookie": f"access-token-x={cookie}"}).status_code == 401
         assert client.post("/login", data={"username": "me", "password": "secret"}).status_code == 200
-        assert call(client, "draw", *DRAW, "a")[0] == "complete"
+        assert client.post("/gradio_api/cancel", json=BODY).status_code == 200
+        assert "colour" in client.get("/").text
+        assert call(client, "draw", *DRAW, "", "", "")[0] == "complete"
 
 
 def test_ctrl_c_ends_the_server_and_leaves_nothing_behind(text_run, capfd, tmp_path, monkeypatch):
