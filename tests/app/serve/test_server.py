@@ -100,6 +100,26 @@ def test_a_page_of_another_origin_is_refused_on_every_route(path, method):
         assert asked(path, [(b"origin", own)], method=method)[0] == 200
 
 
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT", "x"])
+def test_other_methods_are_refused(method):
+    status, _, body, inside = asked("/gradio_api/upload", method=method)
+    assert (status, body, inside) == (405, f"a request must be GET, HEAD or POST, got {method}\n".encode(), [])
+
+
+def test_a_web_socket_is_closed(tmp_path):
+    sent = []
+
+    async def nothing(*_):
+        raise AssertionError("the application must not be asked")
+
+    async def send(message):
+        sent.append(message["type"])
+
+    scope = {"type": "websocket", "path": "/gradio_api/queue/join", "headers": []}
+    asyncio.run(guard.Guard(nothing, None, tmp_path)(scope, nothing, send))
+    assert sent == ["websocket.close"]
+
+
 def test_what_a_browser_says_of_other_sites_is_believed_but_a_link_may_lead_here():
     for site in (b"cross-site", b"same-site"):
         assert asked("/gradio_api/heartbeat/abc", [(b"sec-fetch-site", site)])[0] == 403

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -183,6 +184,43 @@ def test_many_small_uploads_do_not_pile_up_either(playgrounds):
             files = [("files", (f"{j}.txt", f"{k} {j}".encode())) for j in range(500)]
             assert len(client.post("/gradio_api/upload", files=files).json()) == 500
         assert len(list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*"))) < 2 * 3000  # each in a folder of its own
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Another machine, as far as gradio can tell; and the requests that it got."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setattr("safehttpx.is_public_ip", lambda ip: True)
+    monkeypatch.setattr("gradio.processing_utils.PUBLIC_HOSTNAME_WHITELIST", ["localhost"])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port, asked
+        server.shutdown()
+
+
+def test_no_visitor_lets_the_server_call_another_machine(text_page, playgrounds, elsewhere):
+    port, asked = elsewhere
+    for host in ("127.0.0.1", "localhost"):
+        url = f"http://{host}:{port}/picture.png"
+        for path in (f"file={url}", f"file=%68ttp://{host}:{port}/x", f"file=HTTP://{host}:{port}/x"):
+            assert text_page.get(f"/gradio_api/{path}").status_code in (403, 404)
+        picture = {"path": url, "url": url, "meta": {"_type": "gradio.FileData"}}
+        assert call(text_page, "draw", *DRAW, picture)[0] == "error"
+        with address_of(playgrounds["digits"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+            drawing = {"background": picture, "layers": [picture], "composite": None}
+            assert call(client, "fill", *DRAW, "any", 1.0, drawing)[0] == "error"
+    assert asked == []
+    assert alive(text_page)
 
 
 def test_many_at_once_wait_for_their_turn_and_none_is_lost(text_page, playgrounds):
