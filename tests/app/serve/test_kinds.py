@@ -1,5 +1,6 @@
 """What visitors give, by the kind of data: texts, values of columns, and pictures painted over."""
 
+import asyncio
 import os
 from types import SimpleNamespace
 
@@ -194,8 +195,12 @@ def test_strokes_that_are_sent_and_never_used_are_limited(playgrounds):
     from dmb.app.serve.images import ImageKind
 
     kind = ImageKind(playgrounds["digits"])
-    with gr.Blocks():
-        kind.inputs()
+
+    async def made():  # in a loop of its own, or gradio makes some that nobody closes
+        with gr.Blocks():
+            kind.inputs()
+
+    asyncio.run(made())
     stored = kind.editor.blob_storage
 
     def send(name, index, size):
