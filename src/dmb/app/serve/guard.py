@@ -17,7 +17,7 @@ small ones are limited in number."""
 ROUTES = re.compile(
     r"/|/(config|theme\.css|login|favicon\.ico|robots\.txt)/?|/(assets|static|svelte)/[\w./@-]+"
     r"|/gradio_api/(info|config|theme\.css|app_id|user|token|login_check|startup-events|reset|cancel|upload"
-    r"|upload_progress|component_server|queue/(join|data|status)|heartbeat/\w+|call/\w+(/\w+)?|file=.+)/?"
+    r"|upload_progress|component_server|queue/(join|data|status)|heartbeat/\w+|call/\w+(/\w+)?|file=(?!\w+://).+)/?"
 )
 """All of gradio that the page needs. The rest, such as its proxy and its editors of code, is not there."""
 

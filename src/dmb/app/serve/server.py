@@ -113,12 +113,14 @@ def served(playground: Any, *, host: str, auth: tuple[str, str] | None) -> Itera
 def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tuple[str, str] | None) -> Any:
     import gradio as gr
     from fastapi import FastAPI
+    from gradio import processing_utils
     from PIL import Image
 
     from dmb.app.serve.guard import Guard
     from dmb.app.serve.page import page
 
     Image.MAX_IMAGE_PIXELS = PIXELS
+    processing_utils.async_ssrf_protected_get = _fetch_nothing  # any value may name an address instead of a file
     blocks = page(playground, folder)
     blocks.state_session_capacity = SESSIONS
     blocks._queue.pending_messages_per_session.max_size = MESSAGES  # it keeps what nobody has fetched
@@ -131,6 +133,12 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
         css=(Path(__file__).parent / "style.css").read_text(encoding="utf-8"),
     )  # fmt: skip
     return Guard(app, hosts, folder)
+
+
+async def _fetch_nothing(url: str) -> Any:
+    import gradio as gr
+
+    raise gr.Error("a picture must be uploaded, got an address", print_exception=False)
 
 
 def server_of(app: Any) -> Any:
