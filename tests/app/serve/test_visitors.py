@@ -178,6 +178,30 @@ def test_uploads_are_limited_in_sum_and_the_newest_stay(playgrounds):
         assert client.get(f"/gradio_api/file={picture}").status_code == 200
 
 
+def test_an_upload_stays_in_its_folder_whatever_its_name(playgrounds):
+    with address_of(playgrounds["text"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        folder = Path(os.environ["GRADIO_TEMP_DIR"])
+        for name in (
+            "../../x.txt",
+            "/etc/x",
+            "..",
+            ".",
+            "a/../../../b",
+            "..\\..\\x",
+            "%2e%2e%2fx",
+            "x\0y",
+            "x" * 300,
+            "",
+        ):
+            answer = client.post("/gradio_api/upload", files={"files": (name, b"here")})
+            for path in answer.json() if answer.status_code == 200 else ():
+                assert Path(path).resolve().parent.parent == folder.resolve(), name
+                assert Path(path).read_bytes() == b"here"
+        assert client.get("/?deep_link=../x").status_code == 200
+        assert client.get("/").status_code == 200
+    assert not folder.exists()
+
+
 def test_many_small_uploads_do_not_pile_up_either(playgrounds):
     with address_of(playgrounds["text"]) as address, httpx.Client(base_url=address, timeout=60) as client:
         for k in range(8):
