@@ -19,10 +19,15 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
+from sklearn.linear_model import BayesianRidge
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import dmb
 from dmb.quality import anchors, quality
+
+ROUNDS, FITTED = 5, 5000
+"""Rounds of the iterative imputer, and rows that it is fitted to."""
 
 
 def coded(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
@@ -53,7 +58,44 @@ def trees(training: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
     return made
 
 
-def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame, seed: int) -> None:
+def iterative(estimator: Any, known: pd.DataFrame, gaps: pd.DataFrame, numeric: list[str], seed: int) -> pd.DataFrame:
+    """Gaps filled by scikit-learn's iterative imputer on scaled numbers and one-hot categories; all frames are `coded`.
+
+    The first level of each category has no column of its own: it has what the others leave of 1. The largest wins.
+    """
+    mean, scale = known[numeric].mean(), known[numeric].std(ddof=0).replace(0, 1)
+    encoders = {
+        name: OneHotEncoder(drop="first", sparse_output=False).fit(known[[name]].dropna())
+        for name in known.columns.difference(numeric)
+    }
+
+    def encoded(frame: pd.DataFrame) -> np.ndarray:
+        parts = [((frame[numeric] - mean) / scale).to_numpy()]
+        for name, encoder in encoders.items():
+            levels = encoder.categories_[0]
+            column = frame[[name]].where(frame[[name]].isin(levels))  # a level that is new says nothing
+            parts.append(np.where(column.isna(), np.nan, encoder.transform(column.fillna(levels[0]))))
+        return np.hstack(parts)
+
+    numbers, *shares = np.split(
+        imputer_of(estimator, pd.DataFrame(encoded(known)), seed).transform(encoded(gaps)),
+        np.cumsum([len(numeric), *(len(encoder.categories_[0]) - 1 for encoder in encoders.values())])[:-1],
+        axis=1,
+    )
+    filled = pd.DataFrame(numbers, columns=numeric) * scale + mean
+    for (name, encoder), share in zip(encoders.items(), shares, strict=True):
+        first = 1 - share.sum(1, keepdims=True)
+        filled[name] = encoder.categories_[0][np.hstack([first, share]).argmax(1)]
+    return filled
+
+
+def imputer_of(estimator: Any, known: pd.DataFrame, seed: int) -> IterativeImputer:
+    """An imputer that takes all of its rounds: fitted to rows without gaps, it would stop after the first one."""
+    imputer = IterativeImputer(estimator, max_iter=ROUNDS, tol=0, random_state=seed)
+    return imputer.fit(known.sample(min(len(known), FITTED), random_state=seed).to_numpy())
+
+
+def imputation(model: dmb.TableModel | None, training: pd.DataFrame, real: pd.DataFrame, seed: int) -> None:
     """A fifth of all cells hidden: accuracy of categories, and error of numbers in standard deviations."""
     rng = np.random.default_rng(seed)
     real = real.reset_index(drop=True)
@@ -61,12 +103,15 @@ def imputation(model: dmb.TableModel, training: pd.DataFrame, real: pd.DataFrame
     holes = real.mask(hidden)
     numeric = [name for name in real if pd.api.types.is_numeric_dtype(real[name])]
     codes, gaps = coded(training, training), coded(holes, training).mask(hidden | real.isna())
-    iterative = IterativeImputer(HistGradientBoostingRegressor(random_state=seed), max_iter=3, random_state=seed).fit(
-        codes.mask(training.isna()).sample(min(len(codes), 5000), random_state=seed)
-    )
+    known, boosting = codes.mask(training.isna()), HistGradientBoostingRegressor(random_state=seed)
+    with_gaps = known.mask(rng.random(known.shape) < 0.2)
+    on_codes = imputer_of(boosting, known, seed).transform(gaps.to_numpy())
     ways = {
-        "TableModel": coded(model.impute(holes), training),
-        "iterative (gradient boosting)": pd.DataFrame(iterative.transform(gaps), columns=real.columns),
+        **({} if model is None else {"TableModel": coded(model.impute(holes), training)}),
+        "iterative, linear, one-hot": iterative(BayesianRidge(), known, gaps, numeric, seed),
+        "iterative, boosting, one-hot": iterative(boosting, known, gaps, numeric, seed),
+        "the same, fitted to gaps": iterative(boosting, with_gaps, gaps, numeric, seed),
+        "iterative, boosting, codes": pd.DataFrame(on_codes, columns=real.columns),
         "mean or mode": codes.agg(lambda column: column.mean() if column.name in numeric else column.mode()[0])
         .to_frame().T.loc[[0] * len(real)].reset_index(drop=True),
     }  # fmt: skip
@@ -134,6 +179,7 @@ def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespac
             f"  {name:22}  {found}" + (f"  {seconds / 60:.1f} CPU minutes" if seconds is not None else ""), flush=True
         )
 
+    model = None
     if not given.rivals:
         start = time.process_time()
         model = dmb.TableModel(bins=given.bins, random_state=given.seed).fit(training)
@@ -147,8 +193,8 @@ def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespac
         print(f"  states: {states}")
         print(f"  at most {-nats.value.mean() / np.log(2):.2f} ± {error / np.log(2):.2f} bits per row", end="")
         print(f"; {len(real[:2000]) - len(known)} of {len(real[:2000]):,} rows have a value that is new", flush=True)
-        if given.imputation:
-            imputation(model, training, real, given.seed)
+    if given.imputation:
+        imputation(model, training, real, given.seed)
     start = time.process_time()
     made = trees(training, len(real), given.seed)
     tell("trees in sequence", made, time.process_time() - start)

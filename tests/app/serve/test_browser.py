@@ -146,3 +146,20 @@ def test_digits_are_drawn_by_class_and_noise_is_shown_at_any_time(opened, playgr
     page.wait_for_function("document.querySelector('#noise').innerText.includes('t = 0.00, 0 %')")
     pictures = [image.get_attribute("src") for image in page.locator("#noise img").all()[:5]]
     assert len(set(pictures)) == 1
+
+
+def test_a_visitor_logs_in_and_draws(browser, playgrounds):
+    with address_of(playgrounds["text"], auth=("me", "secret")) as address:
+        page = browser.new_page()
+        page.goto(address)
+        assert page.title() == "dmb"
+        page.get_by_label("User").fill("me")
+        page.get_by_label("Password").fill("wrong")
+        page.get_by_role("button").click()
+        page.get_by_text("Wrong user or password").wait_for()
+        page.get_by_label("Password").fill("secret")
+        page.get_by_role("button").click()
+        page.wait_for_selector("#draw")
+        page.click("#draw")
+        page.wait_for_function(DONE)
+        page.close()

@@ -1,6 +1,8 @@
 """What visitors give, by the kind of data: texts, values of columns, and pictures painted over."""
 
+import asyncio
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -185,3 +187,32 @@ def test_samples_are_written_in_the_format_of_the_data(kind, name, tmp_path):
     path = each.write(tmp_path, each.playground.examples[:3])
     assert os.listdir(tmp_path) == [path.name]
     assert path.name == f"samples{each.playground.codec.extension}"
+
+
+def test_strokes_that_are_sent_and_never_used_are_limited(playgrounds):
+    import gradio as gr
+
+    from dmb.app.serve.images import ImageKind
+
+    kind = ImageKind(playgrounds["digits"])
+
+    async def made():  # in a loop of its own, or gradio makes some that nobody closes
+        with gr.Blocks():
+            kind.inputs()
+
+    asyncio.run(made())
+    stored = kind.editor.blob_storage
+
+    def send(name, index, size):
+        data = {"id": name, "type": "layer", "index": index}
+        kind.editor.accept_blobs(SimpleNamespace(data=data, files=[("blob", bytes(size))]))
+
+    assert kind.editor.get_config()["server_fns"] == ["accept_blobs"]
+    for wrong in ("17", "1000000", "-1"):
+        with pytest.raises(ValueError, match=f"layer must lie between 0 and 16, got {int(wrong):,}"):
+            send("a", wrong, 9)
+    for k in range(40):
+        send(f"b{k}", "0", 4_000_000)
+        send("same", str(k % 17), 4_000_000)
+    assert sum(len(layer) for blobs in stored.values() for layer in blobs.layers) <= 128 << 20
+    assert {"same", "b39"} <= set(stored)

@@ -4,6 +4,8 @@ import asyncio
 import os
 import socket
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +17,14 @@ from dmb.app.serve.server import credentials, is_loopback, listening
 OK = [{"type": "http.response.start", "status": 200, "headers": []}, {"type": "http.response.body", "body": b"fine"}]
 
 
-def asked(path="/", headers=(), body=(b"",), hosts=("localhost",)):
+def asked(path="/", headers=(), body=(b"",), hosts=("localhost",), method="GET"):
     """Status, headers and body of an answer; and what the application inside was sent."""
     inside, sent = [], []
 
     async def app(scope, receive, send):
+        if scope["path"] == "/gradio_api/login_check":
+            await send({"type": "http.response.start", "status": 200})
+            return
         while (message := await receive())["type"] == "http.request":
             inside.append(message["body"])
             if not message["more_body"]:
@@ -37,8 +42,14 @@ def asked(path="/", headers=(), body=(b"",), hosts=("localhost",)):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "path": path, "headers": [(b"host", b"localhost:7860"), *headers]}
-    asyncio.run(guard.Guard(app, set(hosts) if hosts else None)(scope, receive, send))
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [(b"host", b"localhost:7860"), *headers],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(guard.Guard(app, set(hosts) if hosts else None, Path(folder))(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"], inside
 
 
@@ -71,13 +82,85 @@ def test_a_page_of_somebody_else_cannot_call_by_a_name_of_its_own():
     assert asked(headers=[(b"host", b"[::1]:80")], hosts=["[::1]"])[0] == 200
 
 
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/cancel", "/gradio_api/queue/join", "/login", "/"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_page_of_another_origin_is_refused_on_every_route(path, method):
+    for origin in (
+        b"http://evil.example",
+        b"http://localhost:3000",
+        b"http://localhost",
+        b"null",
+        b"",
+        b"localhost:7860",
+    ):
+        status, _, body, inside = asked(path, [(b"origin", origin)], method=method)
+        assert (status, inside) == (403, []), origin
+    assert body == b"only the page itself may call this, got a request from 'localhost:7860'\n"
+    for own in (b"http://localhost:7860", b"https://localhost:7860"):  # a proxy may add TLS
+        assert asked(path, [(b"origin", own)], method=method)[0] == 200
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT", "x"])
+def test_other_methods_are_refused(method):
+    status, _, body, inside = asked("/gradio_api/upload", method=method)
+    assert (status, body, inside) == (405, f"a request must be GET, HEAD or POST, got {method}\n".encode(), [])
+
+
+def test_a_web_socket_is_closed(tmp_path):
+    sent = []
+
+    async def nothing(*_):
+        raise AssertionError("the application must not be asked")
+
+    async def send(message):
+        sent.append(message["type"])
+
+    scope = {"type": "websocket", "path": "/gradio_api/queue/join", "headers": []}
+    asyncio.run(guard.Guard(nothing, None, tmp_path)(scope, nothing, send))
+    assert sent == ["websocket.close"]
+
+
+def test_what_a_browser_says_of_other_sites_is_believed_but_a_link_may_lead_here():
+    for site in (b"cross-site", b"same-site"):
+        assert asked("/gradio_api/heartbeat/abc", [(b"sec-fetch-site", site)])[0] == 403
+        assert asked("/", [(b"sec-fetch-site", site)], method="POST")[0] == 403
+        assert asked("/", [(b"sec-fetch-site", site)])[0] == 200
+    for site in (b"same-origin", b"none"):
+        assert asked("/gradio_api/heartbeat/abc", [(b"sec-fetch-site", site)])[0] == 200
+
+
 def test_large_requests_are_refused_with_a_length_and_cut_off_without():
     status, _, body, inside = asked(headers=[(b"content-length", b"10000000")])
     assert (status, body, inside) == (413, b"a request must have at most 8 MB\n", [])
     assert asked(headers=[(b"content-length", b"-1")])[0] == 413
-    part = bytes(5 << 20)
-    assert asked(body=[part, part])[3] == [part, None]
-    assert asked(body=[part, b"x"])[3] == [part, b"x"]
+    part, chunked = bytes(5 << 20), [(b"transfer-encoding", b"chunked")]
+    assert asked(headers=chunked, body=[part, part])[3] == [part, None]
+    assert asked(headers=chunked, body=[part, b"x"])[3] == [part, b"x"]
+    assert asked(headers=[(b"content-length", b"3")], body=[b"abc", b"d"])[3] == [b"abc", None]
+
+
+def test_bodies_under_way_are_limited_in_sum(tmp_path):
+    refused, scope = [], {"type": "http", "method": "POST", "path": "/gradio_api/upload"}
+
+    async def slow(scope, receive, send):
+        if scope["path"] == "/gradio_api/login_check":
+            await send({"type": "http.response.start", "status": 200})
+            return
+        await asyncio.sleep(0.1)
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        refused.append(message.get("status") or message["body"])
+
+    async def visitors():
+        around = guard.Guard(slow, None, tmp_path)
+        for headers in ([(b"content-length", b"8388608")], [(b"transfer-encoding", b"chunked")]):
+            await asyncio.gather(*(around({**scope, "headers": headers}, receive, send) for _ in range(18)))
+
+    asyncio.run(visitors())
+    assert refused == [503, b"too much is being sent at once, more than 128 MB: try again in a moment\n"] * 4
 
 
 def test_only_a_password_lets_others_in(monkeypatch, capsys, tmp_path):

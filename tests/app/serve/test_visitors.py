@@ -7,6 +7,8 @@ import signal
 import tempfile
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx
 import pytest
@@ -147,6 +149,104 @@ def test_strangers_find_no_other_doors(text_page):
     assert "fonts.googleapis" not in page.text
 
 
+def test_a_page_of_another_origin_uploads_and_reads_nothing(text_page):
+    for origin in ("http://evil.example", "http://localhost:3000", "null"):
+        headers = {"origin": origin}
+        files = {"files": ("a.txt", b"from elsewhere")}
+        answers = [
+            text_page.post("/gradio_api/upload", files=files, headers=headers),
+            text_page.post("/gradio_api/call/draw", json={"data": [*DRAW, "a_b"]}, headers=headers),
+            text_page.get("/config", headers=headers),
+            text_page.options("/gradio_api/upload", headers={**headers, "access-control-request-method": "POST"}),
+        ]
+        assert [answer.status_code for answer in answers] == [403] * 4
+        assert not any(name.startswith("access-control") for answer in answers for name in answer.headers)
+    own = {"origin": str(text_page.base_url).rstrip("/")}
+    assert text_page.post("/gradio_api/upload", files=files, headers=own).status_code == 200
+
+
+def test_uploads_are_limited_in_sum_and_the_newest_stay(playgrounds):
+    with address_of(playgrounds["digits"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        folder = Path(os.environ["GRADIO_TEMP_DIR"])
+        [picture] = [path for path in folder.rglob("*") if path.is_file()]  # of the page itself
+        for k in range(40):
+            files = {"files": ("a.bin", k.to_bytes(4, "big") * (1 << 20))}
+            [path] = client.post("/gradio_api/upload", files=files).json()
+            assert Path(path).stat().st_size == 4 << 20
+        assert sum(found.stat().st_size for found in folder.rglob("*") if found.is_file()) < 140 << 20
+        assert client.get(f"/gradio_api/file={path}").content == files["files"][1]
+        assert client.get(f"/gradio_api/file={picture}").status_code == 200
+
+
+def test_an_upload_stays_in_its_folder_whatever_its_name(playgrounds):
+    with address_of(playgrounds["text"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        folder = Path(os.environ["GRADIO_TEMP_DIR"])
+        for name in (
+            "../../x.txt",
+            "/etc/x",
+            "..",
+            ".",
+            "a/../../../b",
+            "..\\..\\x",
+            "%2e%2e%2fx",
+            "x\0y",
+            "x" * 300,
+            "",
+        ):
+            answer = client.post("/gradio_api/upload", files={"files": (name, b"here")})
+            for path in answer.json() if answer.status_code == 200 else ():
+                assert Path(path).resolve().parent.parent == folder.resolve(), name
+                assert Path(path).read_bytes() == b"here"
+        assert client.get("/?deep_link=../x").status_code == 200
+        assert client.get("/").status_code == 200
+    assert not folder.exists()
+
+
+def test_many_small_uploads_do_not_pile_up_either(playgrounds):
+    with address_of(playgrounds["text"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+        for k in range(8):
+            files = [("files", (f"{j}.txt", f"{k} {j}".encode())) for j in range(500)]
+            assert len(client.post("/gradio_api/upload", files=files).json()) == 500
+        assert len(list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*"))) < 2 * 3000  # each in a folder of its own
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Another machine, as far as gradio can tell; and the requests that it got."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setattr("safehttpx.is_public_ip", lambda ip: True)
+    monkeypatch.setattr("gradio.processing_utils.PUBLIC_HOSTNAME_WHITELIST", ["localhost"])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port, asked
+        server.shutdown()
+
+
+def test_no_visitor_lets_the_server_call_another_machine(text_page, playgrounds, elsewhere):
+    port, asked = elsewhere
+    for host in ("127.0.0.1", "localhost"):
+        url = f"http://{host}:{port}/picture.png"
+        for path in (f"file={url}", f"file=%68ttp://{host}:{port}/x", f"file=HTTP://{host}:{port}/x"):
+            assert text_page.get(f"/gradio_api/{path}").status_code in (403, 404)
+        picture = {"path": url, "url": url, "meta": {"_type": "gradio.FileData"}}
+        assert call(text_page, "draw", *DRAW, picture)[0] == "error"
+        with address_of(playgrounds["digits"]) as address, httpx.Client(base_url=address, timeout=60) as client:
+            drawing = {"background": picture, "layers": [picture], "composite": None}
+            assert call(client, "fill", *DRAW, "any", 1.0, drawing)[0] == "error"
+    assert asked == []
+    assert alive(text_page)
+
+
 def test_many_at_once_wait_for_their_turn_and_none_is_lost(text_page, playgrounds):
     results, seed = [None] * 12, range(12)
     threads = [
@@ -185,13 +285,41 @@ def test_a_cancelled_call_stops_after_its_step(text_page, playgrounds, monkeypat
     assert alive(text_page)
 
 
+BODY = {"session_hash": "a", "fn_index": 0, "event_id": "a", "data": []}
+ANY_ROUTE = [
+    *(("GET", path) for path in (
+        "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/assets/x.js", "/static/img/logo.svg", "/gradio_api/info",
+        "/gradio_api/app_id", "/gradio_api/user", "/gradio_api/token", "/gradio_api/startup-events",
+        "/gradio_api/queue/data?session_hash=a", "/gradio_api/queue/status", "/gradio_api/heartbeat/abc",
+        "/gradio_api/call/draw/a", "/gradio_api/file=/etc/passwd", "/gradio_api/upload_progress?upload_id=a", "/nothing",
+    )),
+    *(("POST", f"/gradio_api/{path}") for path in (
+        "reset", "reset/", "cancel", "upload", "component_server", "queue/join", "call/draw", "run/draw", "api/draw",
+    )),
+    ("HEAD", "/config"), ("HEAD", "/gradio_api/file=/etc/passwd"), ("OPTIONS", "/gradio_api/cancel"), ("PUT", "/config"),
+    ("DELETE", "/gradio_api/cancel"), ("PATCH", "/login"),
+]  # fmt: skip
+
+
 def test_a_password_is_asked_for(playgrounds):
-    with address_of(playgrounds["text"], auth=("me", "secret")) as address, httpx.Client(base_url=address) as client:
-        assert client.post("/gradio_api/call/draw", json={"data": [*DRAW, "a"]}).status_code == 401
-        assert client.get("/config").status_code == 401
+    with address_of(playgrounds["table"], auth=("me", "secret")) as address, httpx.Client(base_url=address) as client:
+        without = {}
+        for method, route in ANY_ROUTE:
+            with client.stream(method, route, json=BODY if method == "POST" else None) as answer:
+                without[method, route] = answer.status_code
+        assert {asked: status for asked, status in without.items() if status not in (401, 404, 405)} == {}
+        for method in ("GET", "HEAD"):
+            page = client.request(method, "/")
+            assert page.status_code == 401
+            assert "colour" not in page.text  # a column of the table
         assert client.post("/login", data={"username": "me", "password": "wrong"}).status_code == 400
+        assert client.post("/login", data={"username": "me", "password": "x" * 5000}).status_code == 413
+        for cookie in ("", "x", "None"):
+            assert client.get("/config", headers={"cookie": f"access-token-x={cookie}"}).status_code == 401
         assert client.post("/login", data={"username": "me", "password": "secret"}).status_code == 200
-        assert call(client, "draw", *DRAW, "a")[0] == "complete"
+        assert client.post("/gradio_api/cancel", json=BODY).status_code == 200
+        assert "colour" in client.get("/").text
+        assert call(client, "draw", *DRAW, "", "", "")[0] == "complete"
 
 
 def test_ctrl_c_ends_the_server_and_leaves_nothing_behind(text_run, capfd, tmp_path, monkeypatch):

@@ -1,16 +1,23 @@
 """What stands between the network and the page: which routes exist, how much may be sent, what a browser may load."""
 
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 LARGEST_BODY = 8 << 20
 """Bytes of a request: a picture to upload, or a long template."""
+LARGEST_LOGIN = 1 << 12
+"""The same of those who have no password yet."""
+MOST_SENT, MOST_STORED, LEAST_FILE = 128 << 20, 128 << 20, 1 << 16
+"""Bytes of all requests that are being read; of all files that are stored; for which a file counts at least, so that
+small ones are limited in number."""
 
 ROUTES = re.compile(
     r"/|/(config|theme\.css|login|favicon\.ico|robots\.txt)/?|/(assets|static|svelte)/[\w./@-]+"
     r"|/gradio_api/(info|config|theme\.css|app_id|user|token|login_check|startup-events|reset|cancel|upload"
-    r"|upload_progress|component_server|queue/(join|data|status)|heartbeat/\w+|call/\w+(/\w+)?|file=.+)/?"
+    r"|upload_progress|component_server|queue/(join|data|status)|heartbeat/\w+|call/\w+(/\w+)?|file=(?!\w+://).+)/?"
 )
 """All of gradio that the page needs. The rest, such as its proxy and its editors of code, is not there."""
 
@@ -22,6 +29,21 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+
+LOGIN = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>dmb</title>
+<form><label>User <input name="username"></label> <label>Password <input name="password" type="password"></label>
+<button>Log in</button> <p></p></form>
+<script>
+const form = document.querySelector("form")
+form.onsubmit = async event => {
+  event.preventDefault()
+  const answer = await fetch("login", {method: "POST", body: new URLSearchParams(new FormData(form))})
+  if (answer.ok) location.reload()
+  else document.querySelector("p").textContent = "Wrong user or password."
+}
+</script></html>"""
+"""All that there is before the login: the page that gradio shows then names the columns of a table."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,10 +58,12 @@ class Guard:
         app: the one inside.
         hosts: names by which a browser may call it; None: any. Without this, a page of somebody else could let its own
             name point here, and read what is here.
+        folder: where the files of visitors are stored; what is there already belongs to the page, and stays.
     """
 
-    def __init__(self, app: App, hosts: set[str] | None):
-        self.app, self.hosts = app, hosts
+    def __init__(self, app: App, hosts: set[str] | None, folder: Path):
+        self.app, self.hosts, self.folder = app, hosts, folder
+        self.own, self.sent = set(folder.rglob("*")), 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -48,29 +72,88 @@ class Guard:
         if scope["type"] != "http":  # gradio needs no web sockets
             await send({"type": "websocket.close", "code": 1000})
             return
-        headers = dict(scope["headers"])
+        headers, path, send = dict(scope["headers"]), scope["path"], _with_headers(send)
         host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
-        length = headers.get(b"content-length", b"0")
+        is_login = path in ("/login", "/login/")
+        largest = LARGEST_LOGIN if is_login else LARGEST_BODY
+        unknown = b"%d" % (largest if b"transfer-encoding" in headers else 0)
+        length = headers.get(b"content-length", unknown)
+        caller = _other_site(headers, is_link=path == "/" and scope["method"] in ("GET", "HEAD"))
         if self.hosts is not None and host not in self.hosts:
             await _refuse(send, 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}")
-        elif not ROUTES.fullmatch(scope["path"]) or ".." in scope["path"]:
+        elif caller is not None:
+            await _refuse(send, 403, f"only the page itself may call this, got a request from {caller!r:.80}")
+        elif scope["method"] not in ("GET", "HEAD", "POST"):
+            await _refuse(send, 405, f"a request must be GET, HEAD or POST, got {scope['method']:.40}")
+        elif not ROUTES.fullmatch(path) or ".." in path:
             await _refuse(send, 404, "there is nothing here")
-        elif not length.isdigit() or int(length) > LARGEST_BODY:
+        elif not is_login and not await self._is_logged_in(scope):
+            await _refuse(send, 401, LOGIN if path == "/" else "log in first", "html" if path == "/" else "plain")
+        elif not length.isdigit() or int(length) > largest:
             await _read_away(receive)
-            await _refuse(send, 413, f"a request must have at most {LARGEST_BODY >> 20} MB")
+            size = f"{largest >> 20} MB" if largest >> 20 else f"{largest >> 10} KB"
+            await _refuse(send, 413, f"a request must have at most {size}")
+        elif self.sent + int(length) > MOST_SENT:
+            await _read_away(receive)
+            why = f"too much is being sent at once, more than {MOST_SENT >> 20} MB: try again in a moment"
+            await _refuse(send, 503, why)
         else:
-            await self.app(scope, _counted(receive), _with_headers(send))
+            self.sent += int(length)
+            try:
+                if scope["method"] == "POST":
+                    self.make_room()
+                await self.app(scope, _counted(receive, int(length)), send)
+            finally:
+                self.sent -= int(length)
+
+    async def _is_logged_in(self, scope: Message) -> bool:
+        """Whether gradio lets a visitor in: it does not ask on all of its routes, so it is asked here, before any."""
+        answers = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Message) -> None:
+            answers.append(message.get("status"))
+
+        asked = {"method": "GET", "path": "/gradio_api/login_check", "raw_path": b"/gradio_api/login_check"}
+        await self.app({**scope, **asked, "query_string": b""}, receive, send)
+        return answers[:1] == [200]
+
+    def make_room(self) -> None:
+        """Delete the oldest files of visitors, uploaded or made for download, until no more than the limit are left."""
+        stored = 0
+        with contextlib.suppress(FileNotFoundError):  # gradio deletes old files, too
+            files = [(path.stat(), path) for path in self.folder.rglob("*") if path not in self.own and path.is_file()]
+            for about, path in sorted(files, key=lambda file: -file[0].st_mtime_ns):
+                stored += max(about.st_size, LEAST_FILE)
+                if stored > MOST_STORED:
+                    path.unlink()
+                    with contextlib.suppress(OSError):  # not empty
+                        path.parent.rmdir()
 
 
-def _counted(receive: Receive) -> Receive:
-    """A body without a length is cut off, too, where it becomes too large."""
+def _other_site(headers: dict[bytes, bytes], is_link: bool) -> str | None:
+    """Which other page sent a request, as its browser says; None: this one, or a program that is no browser.
+
+    A browser names the origin of a page that sends something or wants to read the answer. Of pictures and scripts of a
+    page it says only whether they are from another site, as of links, which may lead here.
+    """
+    origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"none")
+    if origin is not None and origin.split(b"://")[1:] != [headers.get(b"host", b"")]:
+        return origin.decode("latin-1")
+    return None if is_link or site in (b"same-origin", b"none") else site.decode("latin-1")
+
+
+def _counted(receive: Receive, length: int) -> Receive:
+    """A body that becomes longer than was said, or than it may be if nothing was, is cut off."""
     seen = 0
 
     async def counted() -> Message:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if seen > LARGEST_BODY else message
+        return {"type": "http.disconnect"} if seen > length else message
 
     return counted
 
@@ -97,8 +180,8 @@ def _with_headers(send: Send) -> Send:
     return sent
 
 
-async def _refuse(send: Send, code: int, why: str) -> None:
+async def _refuse(send: Send, code: int, why: str, kind: str = "plain") -> None:
     body = f"{why}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", f"text/{kind}; charset=utf-8".encode()), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": code, "headers": [*headers, (b"connection", b"close")]})
     await send({"type": "http.response.body", "body": body})

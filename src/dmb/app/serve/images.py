@@ -5,6 +5,7 @@ from typing import Any
 import gradio as gr
 import numpy as np
 import torch
+from gradio.components.base import server
 from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -19,6 +20,8 @@ from dmb.data.codecs import Images
 CANVAS, LARGEST, ERASED, GREY = 320, 4096, 0.25, 128
 """Pixels of the longer side on the page; the same of an uploaded picture at most; the share of a token that must be
 brushed over to be erased; what an encoder sees there."""
+LAYERS, MOST_STORED = 16, 128 << 20
+"""Of a picture that is sent; bytes of all pictures that were sent and wait for their call."""
 
 
 class ImageKind(Kind):
@@ -53,6 +56,7 @@ class ImageKind(Kind):
             trigger_mode="always_last", concurrency_limit=8,
         )  # fmt: skip
         editor.upload(lambda: None, None, [exact], api_visibility="private", show_progress="hidden")
+        editor.accept_blobs = _limited(editor)
         self.editor, self.exact = editor, exact
         return [editor, exact]
 
@@ -117,6 +121,30 @@ class ImageKind(Kind):
     def brush(self) -> int:
         """The width of a brush that covers a token, but no less than one can see."""
         return max(12, CANVAS // max(self.view.grid))
+
+
+def _limited(editor: gr.ImageEditor) -> Any:
+    """Keep the layers that a browser sends before a call, as it does, but forget the oldest if there are many."""
+    accept = editor.accept_blobs
+
+    def accept_blobs(data: Any) -> None:
+        index = data.data["index"]
+        if index and index != "null":
+            whole("layer", int(index), 0, LAYERS)
+        accept(data)
+        stored = editor.blob_storage
+        stored[data.data["id"]] = stored.pop(data.data["id"])  # the newest is the last
+        sizes = {name: _size(blobs) for name, blobs in stored.items()}
+        for name in list(stored):
+            if sum(sizes.values()) > MOST_STORED:
+                stored.pop(name, None)
+                sizes.pop(name)
+
+    return server(accept_blobs)
+
+
+def _size(blobs: Any) -> int:
+    return sum(len(blob) for blob in (blobs.background, blobs.composite, *blobs.layers) if blob is not None)
 
 
 def _covered(strokes: list[Bool[np.ndarray, "h w"]], down: int, across: int) -> Float[np.ndarray, "down across"]:

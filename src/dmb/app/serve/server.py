@@ -113,12 +113,14 @@ def served(playground: Any, *, host: str, auth: tuple[str, str] | None) -> Itera
 def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tuple[str, str] | None) -> Any:
     import gradio as gr
     from fastapi import FastAPI
+    from gradio import processing_utils
     from PIL import Image
 
     from dmb.app.serve.guard import Guard
     from dmb.app.serve.page import page
 
     Image.MAX_IMAGE_PIXELS = PIXELS
+    processing_utils.async_ssrf_protected_get = _fetch_nothing  # any value may name an address instead of a file
     blocks = page(playground, folder)
     blocks.state_session_capacity = SESSIONS
     blocks._queue.pending_messages_per_session.max_size = MESSAGES  # it keeps what nobody has fetched
@@ -130,7 +132,13 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
         footer_links=[], run_history=False, enable_monitoring=False, mcp_server=False, pwa=False, theme=theme,
         css=(Path(__file__).parent / "style.css").read_text(encoding="utf-8"),
     )  # fmt: skip
-    return Guard(app, hosts)
+    return Guard(app, hosts, folder)
+
+
+async def _fetch_nothing(url: str) -> Any:
+    import gradio as gr
+
+    raise gr.Error("a picture must be uploaded, got an address", print_exception=False)
 
 
 def server_of(app: Any) -> Any:
