@@ -45,8 +45,8 @@ def register(maker: Maker) -> Maker:
 
 
 for _maker in (settings.digits, settings.digits_paths, settings.text, settings.table, settings.array,
-               settings.sequences, settings.records, settings.images, settings.codes, settings.text8, settings.text_gather,
-               settings.text8_paper, settings.codes_paper):  # fmt: skip
+               settings.sequences, settings.records, settings.images, settings.codes, settings.text8,
+               settings.text_gather, settings.text8_paper, settings.codes_paper):  # fmt: skip
     register(_maker)
 
 
