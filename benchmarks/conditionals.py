@@ -54,7 +54,9 @@ def conditional(mu: np.ndarray, position: int, value: int) -> np.ndarray:
 def distances(bridge: Bridge, mu: np.ndarray, seed: int = 0) -> dict[str, Tensor]:
     """Total variation beyond the expected sampling error, for given values with a share of `LEAST`, by group."""
     positions, states = mu.ndim, len(mu)
-    doubtful = bridge.process.doubtful.expand(positions, -1)
+    process = bridge.forward_process
+    assert process is not None
+    doubtful = process.doubtful.expand(positions, -1)
     shares = [mu.sum(tuple(axis for axis in range(positions) if axis != i)) for i in range(positions)]
     given = [(i, v) for i in range(positions) for v in range(states) if shares[i][v] > LEAST]
     template = torch.full((len(given), positions), -1)

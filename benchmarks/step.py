@@ -26,7 +26,7 @@ def build(way: str, n: int) -> tuple[dmb.Bridge, torch.Tensor]:
     masked = way.startswith("masked")
     process = dmb.BridgeProcess.from_marginals(marginals, tied=True, mask=masked, floor=0.0 if masked else 1e-5)
     network = dmb.Transformer.for_process(process, blocks=4, width=width, heads=8, dropout=0.0)
-    bridge = dmb.Bridge(process, network, head="score" if "score" in way else "mean")
+    bridge = dmb.MarkovBridge(process, network, head="score" if "score" in way else "mean")
     return bridge, torch.randint(n, (batch, positions))
 
 

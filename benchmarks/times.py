@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from dmb import Bridge, data, seeding, train
+from dmb import MarkovBridge, data, seeding, train
 from dmb.app import recipes
 from dmb.data import DataSet
 from dmb.variance import TimeDensity
@@ -24,6 +24,7 @@ def main(steps: int) -> None:
     )
     text = data.load(recipe.data.source, length=recipe.data.length)
     bridge = recipe.build(text)
+    assert isinstance(bridge, MarkovBridge)
     for report in train(bridge, text, recipe.training):
         if report.validation is not None:
             print(f"after {report.step} steps: {report.validation}")
@@ -34,7 +35,7 @@ def main(steps: int) -> None:
     print(f"even / adapted = {variance['even'] / variance['adapted']:.2f}")
 
 
-def _variance(bridge: Bridge, text: DataSet, density: TimeDensity | None) -> float:
+def _variance(bridge: MarkovBridge, text: DataSet, density: TimeDensity | None) -> float:
     """Trace of the covariance of the gradient over batches; a density learns from batches of its own before."""
     parameters = [p for p in bridge.network.parameters() if p.requires_grad]
     total, squares = torch.zeros(()), 0.0

@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from dmb.all_orders import AllOrders
 
 import dmb
 from dmb import all_orders
-from dmb.all_orders import AllOrders
 from dmb.seeding import seeded
 
 MARGINALS = torch.tensor([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.9, 0.1, 0.0]])
@@ -25,7 +25,7 @@ def bridge():
     with torch.no_grad():
         for weight in network.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
-    return dmb.Bridge(process, network)
+    return dmb.MarkovBridge(process, network)
 
 
 @pytest.mark.parametrize("calls", [128, 2, 1])
@@ -72,7 +72,7 @@ def test_what_is_given_stays_and_what_is_illegal_is_not_drawn(bridge):
 def test_a_bridge_without_a_mask_is_refused():
     process = dmb.BridgeProcess.from_marginals(MARGINALS[::2, :2])
     with pytest.raises(ValueError, match="a process with a mask is needed"):
-        AllOrders(dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1)), num_values=2)
+        AllOrders(dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1)), num_values=2)
 
 
 # -- networks that follow orders --------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def ordered():
     with torch.no_grad():
         for weight in network.parameters():
             weight.copy_(torch.randn(weight.shape, generator=generator))
-    return dmb.Bridge(process, network)
+    return dmb.MarkovBridge(process, network)
 
 
 def set_speeds(bridge, log_speeds):
@@ -140,7 +140,7 @@ def test_a_known_token_has_all_its_probability_and_is_seen_by_all_blanks(ordered
 
 def test_a_network_of_one_order_keeps_it():
     process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0, tied=True)
-    bridge = dmb.Bridge(process, dmb.CausalTransformer.for_process(process, width=8, heads=2, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.CausalTransformer.for_process(process, width=8, heads=2, blocks=1))
     model = AllOrders(bridge, num_values=3)
     assert model.draw(torch.full((5, 3), -1), seeded(0, "rows")).shape == (5, 3)
     found = model.log_prob(EVERY, seeded(0, "order"))

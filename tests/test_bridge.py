@@ -20,7 +20,7 @@ def small_bridge(process=None, network=None, head="mean"):
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.3 * torch.randn_like(p))
-    return dmb.Bridge(process, network, head)
+    return dmb.MarkovBridge(process, network, head)
 
 
 def stirred(process):
@@ -272,7 +272,7 @@ def test_trained_on_a_small_distribution_the_bound_approaches_the_entropy():
     mu = toys.distribution(3, 3, seed=1)
     process = dmb.BridgeProcess.from_marginals(torch.stack([mu.sum(1), mu.sum(0)]).float(), init="uniform")
     torch.manual_seed(0)
-    bridge = dmb.Bridge(process, dmb.MLP(3, 2, width=32, blocks=1, dropout=0.0))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(3, 2, width=32, blocks=1, dropout=0.0))
     generator = torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(bridge.network.parameters(), lr=1e-2)
 
@@ -307,8 +307,8 @@ def nan_bridge():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: dmb.Bridge(dmb.UniformProcess(2, 3), dmb.MLP(4, 2)), "network must have the process's num_states, got 4 and 3"),
-        (lambda: dmb.Bridge(dmb.UniformProcess(2, 3), dmb.MLP(3, 5)), "network must have the process's num_positions"),
+        (lambda: dmb.MarkovBridge(dmb.UniformProcess(2, 3), dmb.MLP(4, 2)), "network must have the process's num_states, got 4 and 3"),
+        (lambda: dmb.MarkovBridge(dmb.UniformProcess(2, 3), dmb.MLP(3, 5)), "network must have the process's num_positions"),
         (lambda: small_bridge(head="median"), "head must be one of mean, score, unscaled_score, got 'median'"),
         (lambda: small_bridge().sample(2, sampler="gibbs"), "sampler must be one of ancestral, .* got 'gibbs'"),
         (lambda: small_bridge(head="score").sample(2, sampler="ancestral"), "needs head='mean'"),

@@ -1,10 +1,10 @@
 """Columns written one after the other: their shares, and how they are trained by default."""
 
 import torch
+from dmb.all_orders import AllOrders
 
 import dmb
 from commands import dmb_
-from dmb.all_orders import AllOrders
 from dmb.columnwise import calibrate, column_training, follow
 from dmb.data.splits import Rows
 from dmb.seeding import seeded
@@ -31,7 +31,7 @@ def test_after_calibration_each_state_is_as_likely_as_it_is_frequent_on_average_
     with torch.no_grad():
         for name, weight in network.named_parameters():
             weight.add_(0.5 * torch.randn(weight.shape, generator=seeded(name)))
-    bridge = dmb.Bridge(process, network)
+    bridge = dmb.MarkovBridge(process, network)
 
     def shares():
         found = torch.zeros(3, 3, dtype=torch.float64)

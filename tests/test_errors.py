@@ -15,7 +15,7 @@ X = torch.tensor([[0, 1], [2, 2]])
 
 
 def ordered(process, kind=dmb.OrderedTransformer, **options):
-    return dmb.Bridge(process, kind.for_process(process, blocks=1, width=8, heads=2), **options)
+    return dmb.MarkovBridge(process, kind.for_process(process, blocks=1, width=8, heads=2), **options)
 
 
 def masked(**options):

@@ -9,7 +9,7 @@ import torch
 import dmb
 from commands import dmb_
 from dmb.app import recipes
-from dmb.bridge import TemplateWarning
+from dmb.bridges import TemplateWarning
 from dmb.networks.base import draw_marks, marks_of
 from dmb.training import TrainingSettings
 from dmb.training.fitness import infill_share
@@ -60,7 +60,7 @@ def gathering(**options):
     torch.manual_seed(0)
     network = dmb.MLP.for_process(process, width=16, blocks=1)
     torch.nn.init.normal_(network.output.weight)
-    return dmb.Bridge(process, network)
+    return dmb.MarkovBridge(process, network)
 
 
 @pytest.mark.parametrize("options", [{}, {"mask": True}, {"init": "uniform"}, {"init": "nested", "stages": 2}], ids=str)
@@ -103,7 +103,7 @@ def test_training_shows_given_positions_where_noise_looks_like_data(options, sha
     bridge = gathering(**options)
     assert infill_share(bridge, TrainingSettings()) == share
     assert infill_share(bridge, TrainingSettings(infill=0.7)) == 0.7
-    untold = dmb.Bridge(bridge.process, torch.nn.Identity())
+    untold = dmb.MarkovBridge(bridge.process, torch.nn.Identity())
     assert infill_share(untold, TrainingSettings()) == 0.0
 
 
@@ -113,7 +113,7 @@ def test_training_shows_given_positions_where_noise_looks_like_data(options, sha
 )
 def test_training_shows_given_positions_where_an_order_is_learned(kind, speeds, share):
     process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0, speeds=speeds)
-    bridge = dmb.Bridge(process, kind.for_process(process, width=16, blocks=1, heads=2))
+    bridge = dmb.MarkovBridge(process, kind.for_process(process, width=16, blocks=1, heads=2))
     assert infill_share(bridge, TrainingSettings()) == share
 
 

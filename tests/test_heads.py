@@ -144,7 +144,7 @@ def nodes_and_weights():
 )
 def test_untrained_the_scaled_score_head_costs_what_sedd_costs_about_log_n(build, loss_of_sedd, n):
     process = build(n, torch.float64)
-    bridge = dmb.Bridge(process, Silent(process.num_states), "score")
+    bridge = dmb.MarkovBridge(process, Silent(process.num_states), "score")
     t, weights = nodes_and_weights()
     theirs = weights * loss_of_sedd(n, t)
     assert 2 * theirs[::2].sum() == pytest.approx(theirs.sum(), rel=1e-8)  # so that quadrature is not what is tested

@@ -198,7 +198,7 @@ def test_a_position_never_gets_a_state_that_it_lacks_nor_the_mask():
     with torch.no_grad():
         network.output.bias.copy_(torch.tensor([0.0, 0.0, 5.0, 5.0, 50.0]))  # it would like to, very much
     for options in ({"steps": 1}, {"steps": 2}, {"sampler": "first_hitting"}):
-        x = dmb.Bridge(process, network).sample(500, generator=seeded("samples"), **options)
+        x = dmb.MarkovBridge(process, network).sample(500, generator=seeded("samples"), **options)
         assert (x < counts).all()
         assert (x.amax(0) == counts - 1).all()
 
@@ -218,7 +218,7 @@ def labelled_bridge(positions=2):
         process.clocks.speed_weights.copy_(-30.0 * torch.arange(positions))
         for name, parameter in network.named_parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=seeded(2, name)))
-    return dmb.Bridge(process, network.eval())
+    return dmb.MarkovBridge(process, network.eval())
 
 
 @torch.no_grad()
@@ -322,7 +322,7 @@ def test_dropout_is_off_while_samples_are_made():
 
 def causal_bridge():
     process = dmb.BridgeProcess.from_marginals(torch.full((4, 3), 1 / 3), mask=True, floor=0.0, tied=True)
-    return dmb.Bridge(process, dmb.CausalTransformer.for_process(process, blocks=1, width=8, heads=2))
+    return dmb.MarkovBridge(process, dmb.CausalTransformer.for_process(process, blocks=1, width=8, heads=2))
 
 
 def test_a_causal_network_refuses_a_template_that_is_no_beginning():

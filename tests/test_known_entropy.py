@@ -22,7 +22,7 @@ def test_the_bound_approaches_a_known_entropy_from_above(options, objective):
     schedule = dmb.Canonical() if objective == "joint" else None
     process = dmb.BridgeProcess.from_marginals(data.marginals(), schedule=schedule, **options)
     torch.manual_seed(0)
-    bridge = dmb.Bridge(process, dmb.MLP(process.num_states, LENGTH, width=128, blocks=2, dropout=0.0))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process.num_states, LENGTH, width=128, blocks=2, dropout=0.0))
     settings = {"cycles": 1, "score_steps": 100, "evaluate_every": 50, "evaluate_sequences": 500, "matrix_steps": 5}
     settings |= {"matrix_objective": objective, "learning_rate": 1e-2, "warmup": 20, "ema": 0.9}
     above = []

@@ -318,7 +318,9 @@ def test_positions_that_are_given_cost_nothing_and_stay_clean():
 
 def test_the_loss_is_computed_in_float32_whatever_the_network_computes_in():
     marginals = torch.full((6, 5), 0.2)
-    bridge = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), dmb.Transformer(5, 6, blocks=1, width=16, heads=2))
+    bridge = dmb.MarkovBridge(
+        dmb.BridgeProcess.from_marginals(marginals), dmb.Transformer(5, 6, blocks=1, width=16, heads=2)
+    )
     x = torch.randint(5, (8, 6), generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert bridge.network(x, torch.full((8,), 0.5)).dtype == torch.bfloat16

@@ -32,7 +32,7 @@ def bridge_of(build, head="mean"):
     process = build()
     network = dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0)
     torch.nn.init.normal_(network.output.weight, std=0.1)
-    return dmb.Bridge(process, network, head)
+    return dmb.MarkovBridge(process, network, head)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def loss_and_gradients(loss, bridge):
 for options, whole in (({"floor": 0.1}, True), ({"tree": dmb.grouping.by_value(4)}, True), ({"mask": True, "floor": 0.0}, False)):
     process = dmb.BridgeProcess.from_marginals(mu, **options)
     torch.manual_seed(0)
-    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0))
+    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0))
     torch.nn.init.normal_(bridge.network.output.weight, std=0.1)
     clock = process.clock(torch.linspace(0.1, 1.0, 8, dtype=torch.float64), 8)
     x_t = process.sample(x_0, clock)

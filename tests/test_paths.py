@@ -348,7 +348,7 @@ def test_orders_drawn_evenly_teach_the_speeds_nothing_and_cost_the_mean_over_all
     mean, error = torch.stack(slopes).mean(0), torch.stack(slopes).std(0) / 200**0.5
     assert ((mean - 0.5 * exact_slope(())).abs() <= 4 * error).all()
     with pytest.raises(ValueError, match=r"any_order must be 0 for a network that does not follow orders, got 0\.5"):
-        dmb.Bridge(bridge.process, dmb.MLP.for_process(bridge.process, width=8)).loss(STATES, any_order=0.5)
+        dmb.MarkovBridge(bridge.process, dmb.MLP.for_process(bridge.process, width=8)).loss(STATES, any_order=0.5)
 
 
 @pytest.mark.parametrize("orders", [2, 3])
@@ -446,6 +446,6 @@ def test_a_position_without_some_states_never_pays_for_them():
     network = dmb.OrderedTransformer.for_process(process, width=8, blocks=1, heads=2)
     with torch.no_grad():
         network.output.bias.copy_(torch.tensor([0.0, 1.0, 2.0, 50.0]))
-    bound = dmb.Bridge(process, network).bound(torch.tensor([[0, 2], [1, 0]]))
+    bound = dmb.MarkovBridge(process, network).bound(torch.tensor([[0, 2], [1, 0]]))
     first, second = math.log(1 + math.e), math.log(1 + math.e + math.e**2)
     torch.testing.assert_close(bound.score.tolist(), [first + second - 2, first - 1 + second], rtol=1e-6, atol=1e-6)

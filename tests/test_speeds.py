@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from dmb.speeds import SLOPE, WAVES, waves
 
 import dmb
-from dmb.speeds import SLOPE, WAVES, waves
 
 SHAPES = [(2,), (3,), (4,), (7,), (64,), (8, 8), (2, 5), (3, 1, 6), (1, 9)]
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -166,13 +166,14 @@ def test_smooth_speeds_come_back_from_a_file(shape, tmp_path):
         made.clocks.speed_weights.copy_(torch.linspace(-1, 1, len(made.clocks.speed_weights)))
     network = dmb.OrderedTransformer.for_process(made, blocks=1, width=8, heads=2)
     torch.nn.init.normal_(network.output.weight, generator=torch.Generator().manual_seed(0))
-    dmb.Bridge(made, network).save_pretrained(tmp_path)
+    dmb.MarkovBridge(made, network).save_pretrained(tmp_path)
     again = dmb.Bridge.from_pretrained(tmp_path)
     assert isinstance(again.network, dmb.OrderedTransformer)
     assert torch.equal(again.process.log_speeds, made.log_speeds)
     assert (again.process.clocks.basis is None) == (made.clocks.basis is None)
     x, options = torch.arange(4 * made.num_positions).view(4, -1) % 3, {"samples": 3}
     one, two = (
-        b.bound(x, generator=torch.Generator().manual_seed(0), **options) for b in (dmb.Bridge(made, network), again)
+        b.bound(x, generator=torch.Generator().manual_seed(0), **options)
+        for b in (dmb.MarkovBridge(made, network), again)
     )
     assert torch.equal(one.score, two.score)

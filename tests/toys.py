@@ -78,7 +78,7 @@ def exact_bridge(mu, process, head="mean"):
     """A bridge whose network is the oracle."""
     output = "score" if head == "score" else "mean"
     head = {"mean": dmb.MeanHead(), "score": dmb.ScoreHead(scaled=False)}[head]
-    return dmb.Bridge(process, Distinct(with_mask_axis(mu, process), process, output), head)
+    return dmb.MarkovBridge(process, Distinct(with_mask_axis(mu, process), process, output), head)
 
 
 def model(name, mu, head="mean"):
@@ -121,4 +121,4 @@ def ordered_bridge(mu, speeds, wrong=0.0):
     )
     with torch.no_grad():
         process.clocks.speed_weights.copy_(torch.tensor(speeds, dtype=torch.float64).log())
-    return dmb.Bridge(process, Conditionals(mu, wrong))
+    return dmb.MarkovBridge(process, Conditionals(mu, wrong))

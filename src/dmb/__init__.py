@@ -11,9 +11,12 @@ from dmb.version import __version__ as __version__
 if TYPE_CHECKING:
     from dmb import data as data
     from dmb import grouping as grouping
+    from dmb import orders as orders
     from dmb import samplers as samplers
     from dmb import theory as theory
-    from dmb.bridge import Bridge as Bridge
+    from dmb.bridges import Bridge as Bridge
+    from dmb.bridges import MarkovBridge as MarkovBridge
+    from dmb.bridges import OrderedBridge as OrderedBridge
     from dmb.clocks import Clocks as Clocks
     from dmb.clocks import Steady as Steady
     from dmb.clocks import Varying as Varying
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from dmb.schedules import Linear as Linear
     from dmb.schedules import LogLinear as LogLinear
     from dmb.schedules import Schedule as Schedule
+    from dmb.states import States as States
     from dmb.tables import TableModel as TableModel
     from dmb.training import TrainingReport as TrainingReport
     from dmb.training import TrainingSettings as TrainingSettings
@@ -50,9 +54,13 @@ if TYPE_CHECKING:
     from dmb.variance import CostBaseline as CostBaseline
     from dmb.variance import TimeDensity as TimeDensity
 
-_MODULES = ("data", "grouping", "samplers", "theory")
+_MODULES = ("data", "grouping", "orders", "samplers", "theory")
 _NAMES = {
-    "dmb.bridge": ("Bridge",),
+    "dmb.bridges": (
+        "Bridge",
+        "MarkovBridge",
+        "OrderedBridge",
+    ),
     "dmb.clocks": (
         "Clocks",
         "Steady",
@@ -94,6 +102,7 @@ _NAMES = {
         "LogLinear",
         "Schedule",
     ),
+    "dmb.states": ("States",),
     "dmb.tables": ("TableModel",),
     "dmb.training": (
         "TrainingReport",

@@ -1,7 +1,7 @@
 """Clocks: the probability that each has rung by a clock time, for steady clocks and for clocks that vary in time.
 
 A clock of cumulative intensity `A` has rung with probability `1 - exp(-A)`. Clocks have rates `[g, m]`, one set per
-position or one for all; each position may also have a speed, which all of its clocks share.
+position or one for all.
 
 Rates are learned in one of two ways. As logarithms a step multiplies them, so that a clock that hardly runs will hardly
 ever run. Linearly a step adds to them: clocks that start at next to nothing wake, as in the paper's code.
@@ -32,9 +32,6 @@ ASLEEP = 1e-10
 STEADY = 2.0
 """Initial extra weight of the steady profile, as a logarithm."""
 
-_WIDEST = 300.0
-"""The largest absolute logarithm of a speed."""
-
 _LATE = 50.0
 """From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
 
@@ -45,23 +42,13 @@ class Clocks(nn.Module, Configurable, ABC):
     Args:
         rates: `[g, m]`; `g` is `d`, or 1 if all positions share one set of rates. A rate of exactly 0 means that the
             clock is off, and stays off.
-        speeds: `[d]`, a positive factor for each position; default: none.
-        basis: `[d, k]`, functions of the position, such as `waves`; logarithms of speeds are their weighted sums, and
-            the weights are learned, so that one gradient moves all positions. Default: independent speeds.
         learn: what an optimiser changes: the logarithms of the rates (`log`, default), or the rates themselves
             (`linear`), which `project` keeps at or above `ASLEEP`.
     """
 
     running: Bool[Tensor, "g m"]
-    basis: Float[Tensor, "d k"] | None
 
-    def __init__(
-        self,
-        rates: Float[Tensor, "g m"],
-        speeds: Float[Tensor, " d"] | None = None,
-        basis: Float[Tensor, "d k"] | None = None,
-        learn: RateParametrisation = "log",
-    ):
+    def __init__(self, rates: Float[Tensor, "g m"], learn: RateParametrisation = "log"):
         super().__init__()
         self.learn = checks.choice("learn", learn, get_args(RateParametrisation))
         rates = checks.rates("rates", rates)
@@ -73,21 +60,6 @@ class Clocks(nn.Module, Configurable, ABC):
         else:
             self.linear_rates = nn.Parameter(rates.detach().clone())
             self.project()
-        if speeds is not None:
-            if not ((speeds > 0) & speeds.isfinite()).all():
-                raise ValueError(f"speeds must be positive and finite, got {speeds.tolist()}")
-            if len(rates) not in (1, len(speeds)):
-                raise ValueError(f"rates must have {len(speeds)} rows like speeds, or 1, got {len(rates)}")
-        if basis is not None and (speeds is None or len(basis) != len(speeds)):
-            raise ValueError(f"basis must have a row for each of the speeds, got {len(basis)} rows")
-        self.register_buffer("basis", None if basis is None else basis.clone())
-        weights = None if speeds is None else speeds.log()
-        if basis is not None and weights is not None:
-            wanted = weights
-            weights = torch.linalg.lstsq(basis, wanted[:, None]).solution[:, 0]
-            if not torch.allclose(basis @ weights, wanted, atol=1e-3):
-                raise ValueError("logarithms of speeds must be sums of the columns of basis")
-        self.speed_weights = None if weights is None else nn.Parameter(weights)
         self.register_load_state_dict_post_hook(_check_loaded)
 
     @property
@@ -117,48 +89,20 @@ class Clocks(nn.Module, Configurable, ABC):
         if self.learn == "linear":
             self.linear_rates.clamp_(min=ASLEEP)
 
-    @property
-    def log_speeds(self) -> Float[Tensor, " d"] | None:
-        """The logarithm of each position's speed; None if positions have no speeds."""
-        weights = self.speed_weights
-        return weights if weights is None or self.basis is None else self.basis @ weights
-
-    @property
-    def by_position(self) -> Float[Tensor, "g m"]:
-        """Rates times speeds."""
-        return self.sped(self.rates.mT).mT
-
-    @property
-    def rows(self) -> int:
-        """`g`: the number of positions if they have their own rates or speeds; 1 if they share all."""
-        log_speeds = self.log_speeds
-        return max(len(self.rate_parameter), 1 if log_speeds is None else len(log_speeds))
-
-    def sped(self, scale: Float[Tensor, "b e"], dtype: torch.dtype | None = None) -> Float[Tensor, "b f"]:
-        """`scale` times the speed of each position, in `dtype` (default: that of `scale`).
-
-        Computed in float64, since logarithms of speeds span hundreds of units; clamped well within the range of
-        `dtype`, where a clock has rung with certainty.
-        """
-        dtype, log_speeds = dtype or scale.dtype, self.log_speeds
-        if log_speeds is None:
-            return scale.to(dtype)
-        return (scale.double() * log_speeds.double().exp()).clamp(max=torch.finfo(dtype).max ** 0.8).to(dtype)
-
     @abstractmethod
     def gained(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "c g m"]]:
+    ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "c g m"]]:
         """Intensities gained between two clock times, or since the beginning, as a scale and rates to multiply."""
 
     @abstractmethod
-    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c f"], Float[Tensor, "c g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c e"], Float[Tensor, "c g m"]]:
         """`dA / du` at a clock time, as a scale and rates to multiply; in the precision of `elapsed`."""
 
     @abstractmethod
     def pace(
         self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
-    ) -> Float[Tensor, "b f"]:
+    ) -> Float[Tensor, "b e"]:
         """`A / (dA / du)` of the clock that leads into each token: the time it would have needed at its current speed.
 
         Args:
@@ -175,39 +119,30 @@ class Clocks(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def normalise(self) -> None:
-        """Make the mean total rate 1 and the mean logarithm of speeds 0, if their common factor has no effect."""
+        """Make the mean total rate 1, if a common factor of the rates has no effect."""
 
     @classmethod
     def reaching(
-        cls,
-        rates: Float[Tensor, "g m"],
-        elapsed: Float[Tensor, ""],
-        speeds: Float[Tensor, " d"] | None = None,
-        basis: Float[Tensor, "d k"] | None = None,
-        learn: RateParametrisation = "log",
+        cls, rates: Float[Tensor, "g m"], elapsed: Float[Tensor, ""], learn: RateParametrisation = "log"
     ) -> "Clocks":
-        """Clocks whose intensities, without speeds, are `rates` at the clock time `elapsed`."""
+        """Clocks whose intensities are `rates` at the clock time `elapsed`."""
         clocks = cls(rates)
         scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
         with torch.no_grad():
-            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), speeds, basis, learn)
+            return cls(torch.where(clocks.running, rates * rates / reached, 0.0), learn)
 
     def config(self) -> dict[str, Any]:
         return {"learn": self.learn}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
-        speeds, basis = None, tensors.get("basis")
-        if "speed_weights" in tensors:
-            rows = tensors["speed_weights"] if basis is None else basis
-            speeds = rows.new_ones(len(rows))
         parameter = tensors["linear_rates" if config.get("learn") == "linear" else "log_rates"]
-        return cls(tensors["running"].to(parameter.dtype), speeds, basis, **config)
+        return cls(tensors["running"].to(parameter.dtype), **config)
 
 
 class Steady(Clocks):
-    """`A_k(u) = v_i a_k u`: every clock runs evenly in clock time.
+    """`A_k(u) = a_k u`: every clock runs evenly in clock time.
 
     >>> scale, rates = Steady(torch.tensor([[0.5, 1.0]])).gained(None, torch.tensor([[2.0]]), torch.float32)
     >>> scale[..., None] * rates
@@ -216,12 +151,12 @@ class Steady(Clocks):
 
     def gained(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "1 g m"]]:
+    ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "1 g m"]]:
         elapsed = end if start is None else end - start  # float64, so that a short span keeps its digits
-        return self.sped(elapsed, dtype), self.rates[None].to(dtype)
+        return elapsed.to(dtype), self.rates[None].to(dtype)
 
-    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "1 f"], Float[Tensor, "1 g m"]]:
-        return self.sped(torch.ones_like(elapsed[:1, :1])), self.rates[None].to(elapsed.dtype)
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "1 e"], Float[Tensor, "1 g m"]]:
+        return torch.ones_like(elapsed[:1, :1]), self.rates[None].to(elapsed.dtype)
 
     def pace(
         self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
@@ -232,15 +167,10 @@ class Steady(Clocks):
         self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b d"]:
         rate = numerics.pick(F.pad(self.rates.detach(), (1, 0))[None], clock).double()
-        return intensity / self.sped(rate).detach()
+        return intensity / rate
 
     @torch.no_grad()
     def normalise(self) -> None:
-        if self.speed_weights is not None and self.log_speeds is not None:
-            if self.basis is None:
-                self.speed_weights.sub_(self.speed_weights.mean())
-            # larger differences have no effect, and times would leave the range of float64
-            self.speed_weights.mul_((_WIDEST / self.log_speeds.abs().max()).clamp(max=1.0))
         if self.learn == "log":
             log_rates = torch.where(self.running, self.log_rates, -torch.inf)
             self.log_rates.sub_(log_rates.flatten().logsumexp(0) - math.log(len(log_rates)))
@@ -249,20 +179,14 @@ class Steady(Clocks):
 
 
 class Varying(Clocks):
-    r"""`A_k(u) = v_i a_k Σ_p w_kp φ_p(u)`: positive mixtures of monotone `profiles`, learned, almost steady at first.
+    r"""`A_k(u) = a_k Σ_p w_kp φ_p(u)`: positive mixtures of monotone `profiles`, learned, almost steady at first.
 
     >>> Varying(torch.tensor([[0.5, 1.0]])).mixtures.shape
     torch.Size([1, 4, 2])
     """
 
-    def __init__(
-        self,
-        rates: Float[Tensor, "g m"],
-        speeds: Float[Tensor, " d"] | None = None,
-        basis: Float[Tensor, "d k"] | None = None,
-        learn: RateParametrisation = "log",
-    ):
-        super().__init__(rates, speeds, basis, learn)
+    def __init__(self, rates: Float[Tensor, "g m"], learn: RateParametrisation = "log"):
+        super().__init__(rates, learn)
         raw = torch.zeros(len(rates), len(POWERS) + 1, rates.shape[1], dtype=rates.dtype, device=rates.device)
         raw[:, 0] = STEADY
         self.raw_profile = nn.Parameter(raw)
@@ -274,18 +198,18 @@ class Varying(Clocks):
 
     def gained(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
+    ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "b g m"]]:
         grown = profiles(end.double())[0]
         if start is not None:
             grown = grown - profiles(start.double())[0]
         mixed = self._mixed(grown)
         # the scale takes the size of what was gained, so that early on fast positions and late clocks keep their digits
         most = mixed.detach().amax((-2, -1)).clamp(min=1e-300)[:, None]
-        return self.sped(most, dtype), (mixed / most[..., None]).to(dtype)
+        return most.to(dtype), (mixed / most[..., None]).to(dtype)
 
-    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b e"], Float[Tensor, "b g m"]]:
         mixed = self._mixed(profiles(elapsed.double())[1]).to(elapsed.dtype)
-        return self.sped(torch.ones_like(elapsed[:, :1])), mixed
+        return torch.ones_like(elapsed[:, :1]), mixed
 
     def pace(
         self, clock: Int[Tensor, "h n"], x: Int[Tensor, "b d"], elapsed: Float[Tensor, "b e"]
@@ -305,7 +229,6 @@ class Varying(Clocks):
         """By Newton's method in logarithms, where clocks are nearly straight, and by bisection where its steps grow."""
         weights = F.pad(self._weights().detach().double(), (1, 0))
         mixture = torch.stack([numerics.pick(each[None], clock) for each in weights.unbind(1)], dim=-1)
-        intensity = intensity / self.sped(torch.ones_like(intensity)).detach()
         rang, high = intensity > 0, latest.expand_as(intensity)
         low = torch.where(rang, intensity / mixture.sum(-1), high)  # no profile is ahead of the steady one
         u, step, rounding = high, torch.full_like(high, torch.inf), 64 * torch.finfo(high.dtype).eps

@@ -1,22 +1,18 @@
 """A model of the columns of a table: a network for each, written one after the other; or one network for very many."""
 
-from collections.abc import Sequence
-
 import torch
 
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data import Columns
 from dmb.data.splits import Split
 from dmb.networks import MLP, Network, OrderedMLP
-from dmb.paths import turns_for
-from dmb.processes import BridgeProcess, ForwardProcess
-from dmb.seeding import seeded
+from dmb.orders import Fixed
+from dmb.states import States
 from dmb.training import TrainingSettings
 
 _MOST_ALONE = 32  # columns that have a network each
 _ROUNDS, _CLOSE = 10, 1e-3  # of `calibrate`: rounds at most, and the error of a share that needs no other round
 _ROWS, _AT_ONCE = 1 << 15, 512  # rows that it looks at, and rows per network call
-_APART = 16.0  # neighbours in an order change places in one row of e^16, nine million
 
 
 def is_narrow(columns: int) -> bool:
@@ -24,34 +20,17 @@ def is_narrow(columns: int) -> bool:
     return columns <= _MOST_ALONE
 
 
-@torch.no_grad()
-def follow(process: BridgeProcess, order: Sequence[int]) -> None:
-    """Give the positions of a process fixed speeds, so far apart that they are written in this order."""
-    weights = process.clocks.speed_weights
-    assert weights is not None
-    weights[list(order)] = _APART * (torch.arange(len(order)).to(weights) - (len(order) - 1) / 2)
-    process.requires_grad_(False)
-
-
-def in_turn(process: ForwardProcess) -> bool:
-    """Whether the positions of a process follow an order, see `follow`."""
-    clocks = process.clocks if isinstance(process, BridgeProcess) else None
-    return clocks is not None and clocks.speed_weights is not None and not clocks.speed_weights.requires_grad
-
-
-def column_network(
-    process: ForwardProcess, codec: Columns, *, width: int, blocks: int, dropout: float | None = None
-) -> Network:
+def column_network(states: States, codec: Columns, *, width: int, blocks: int, dropout: float | None = None) -> Network:
     """A network for each column, or one for all if there are many, twice as wide and with one more block.
 
     Dropout is 0 by default, because shares of states that are learned with it are not those that are drawn without it;
     of one network for all columns, 0.1.
     """
-    if is_narrow(process.num_positions):
+    if is_narrow(states.num_positions):
         own = {"width": width, "blocks": blocks, "dropout": dropout or 0.0}
-        return OrderedMLP.for_process(process, ordered_from=codec.ordered_from, **own)
+        return OrderedMLP.for_states(states, ordered_from=codec.ordered_from, **own)
     dropout = 0.1 if dropout is None else dropout
-    network = MLP.for_process(process, width=2 * width, blocks=blocks + 1, dropout=dropout)
+    network = MLP.for_states(states, width=2 * width, blocks=blocks + 1, dropout=dropout)
     network.follow_order(codec.ordered)
     return network
 
@@ -70,16 +49,16 @@ def calibrate(bridge: Bridge, split: Split) -> bool:
     Returns:
         Whether the bridge has columns that are written in one order; others stay as they are.
     """
-    network, process = bridge.eval().network, bridge.process
-    if not (isinstance(network, OrderedMLP) and in_turn(process)):
+    network, order, states = bridge.eval().network, bridge.corruption, bridge.states
+    if not (isinstance(network, OrderedMLP) and isinstance(order, Fixed)):
         return False
     rows = split[split.spread(_ROWS)].to(bridge.device)
-    turn = turns_for(bridge, 1, generator=seeded("calibrate", device=bridge.device))
-    counts = torch.stack([column.bincount(minlength=process.num_states) for column in rows.T])
+    turn = order.turns(1)
+    counts = torch.stack([column.bincount(minlength=states.num_states) for column in rows.T])
     for _ in range(_ROUNDS):
         expected = torch.zeros(counts.shape, dtype=torch.float64, device=rows.device)
         for part in rows.split(_AT_ONCE):
-            logits = torch.where(process.data_states, network(part, turn=turn.expand(len(part), -1)), -torch.inf)
+            logits = torch.where(states.data_states, network(part, turn=turn.expand(len(part), -1)), -torch.inf)
             expected += logits.softmax(-1).sum(0)
         if (counts - expected).abs().max() <= _CLOSE * len(rows):
             break

@@ -24,6 +24,11 @@ class Configurable:
             )
         Configurable._known[cls.__name__] = cls
 
+    @staticmethod
+    def class_named(name: str) -> type["Configurable"] | None:
+        """The class that files call by this name; None if there is none."""
+        return Configurable._known.get(name)
+
     def config(self) -> dict[str, Any]:
         """The arguments that `build` needs."""
         return {}

@@ -16,11 +16,11 @@ from dmb.schedules import Clock
 from dmb.variance import CostBaseline, MoveControl, TimeDensity, sample_split
 
 if TYPE_CHECKING:  # which imports this module
-    import dmb.bridge
+    import dmb.bridges
 
 
 def score_loss(
-    model: "dmb.bridge.Bridge",
+    model: "dmb.bridges.MarkovBridge",
     x_0: Int[Tensor, "b d"],
     *,
     label: Int[Tensor, " b"] | None = None,
@@ -35,7 +35,7 @@ def score_loss(
 
     Args:
         model: the model to train.
-        x_0: data, checked (`Bridge.loss` does it).
+        x_0: data, checked (`MarkovBridge.loss` does it).
         label: classes, for a network that takes them.
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
         learn_rates: also compute the whole gradient in the rates of the process, which also decide what is drawn (see
@@ -175,7 +175,7 @@ class Bound:
 
 @torch.no_grad()
 def bound(
-    model: "dmb.bridge.Bridge",
+    model: "dmb.bridges.MarkovBridge",
     x_0: Int[Tensor, "N d"],
     *,
     label: Int[Tensor, " N"] | None = None,

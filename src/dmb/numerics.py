@@ -151,3 +151,8 @@ def log_normalise(log_weights: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
     tensor([0.5000, 0.5000])
     """
     return log_weights - log_weights.logsumexp(-1, keepdim=True)
+
+
+def at_least_float32(x: Tensor) -> torch.dtype:
+    """The dtype in which to normalise numbers that may come out of a network in half precision."""
+    return torch.promote_types(x.dtype, torch.float32)

@@ -15,54 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from dmb import numerics
 from dmb.losses import Bound, expected_nats, paying, refuse_nothing
+from dmb.orders.random import draw_turns
 
 if TYPE_CHECKING:  # which imports this module
-    import dmb.bridge
-
-
-def draw_turns(
-    log_speeds: Float[Tensor, " d"],
-    batch: int,
-    *,
-    given: Bool[Tensor, "b d"] | None = None,
-    generator: torch.Generator | None = None,
-) -> Int[Tensor, "b d"]:
-    """The turn of each position: turn 0 is written first, and was masked last. Given positions come before all others.
-
-    >>> draw_turns(torch.tensor([400.0, 0.0, -400.0]), 2)  # the slowest to be masked is the first to be written
-    tensor([[2, 1, 0],
-            [2, 1, 0]])
-    """
-    shape = (batch, len(log_speeds))
-    waiting = numerics.exponential(shape, generator=generator, device=log_speeds.device)
-    log_time = waiting.log() - log_speeds.detach()  # in logarithms, which may span hundreds of units
-    order = log_time.argsort(dim=-1, descending=True)
-    if given is not None:  # a stable sort moves given positions to the front
-        order = order.gather(-1, given.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
-    return order.argsort(dim=-1)
-
-
-def turns_for(
-    model: "dmb.bridge.Bridge",
-    count: int,
-    *,
-    given: Bool[Tensor, "b d"] | None = None,
-    generator: torch.Generator | None = None,
-) -> Int[Tensor, "b d"]:
-    """Turns of `count` paths of a bridge; if its network follows one order only, that order."""
-    log_speeds, network = model.process.log_speeds, model.ordered
-    assert log_speeds is not None
-    assert network is not None
-    if network.order is not None:
-        in_order = None if given is None else given[:, network.order]
-        if in_order is not None and (in_order[:, 1:] > in_order[:, :-1]).any():
-            raise ValueError(
-                f"a {type(network).__name__} follows one order only: given positions must come first in that order"
-            )
-        return network.order.argsort().expand(count, -1)
-    return draw_turns(log_speeds, count, given=given, generator=generator)
+    import dmb.bridges
 
 
 def mixed_turns(
@@ -81,40 +38,8 @@ def mixed_turns(
     return turn, even
 
 
-def log_choices(
-    log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
-) -> Float[Tensor, "b d"]:
-    r"""The log-probability of each choice in an order (Plackett-Luce), by turns: `log v_r - log Σ_{s ≤ r} v_s`.
-
-    The position written last was masked first, among all; the one before it was next, among all others; and so on. The
-    sum over turns is the log-probability of the order.
-
-    >>> log_choices(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one, of two, of three
-    tensor([[1.0000, 0.5000, 0.3333]])
-    """
-    in_turn = turn.argsort(dim=-1)
-    speeds = log_speeds.expand_as(turn).gather(-1, in_turn)
-    if given is None:
-        return speeds - speeds.logcumsumexp(-1)
-    drawn = ~given.gather(-1, in_turn)
-    log_total = torch.where(drawn, speeds, -torch.inf).logcumsumexp(-1)
-    return torch.where(drawn, speeds - torch.where(drawn, log_total, 0.0), 0.0)
-
-
-def path_costs(
-    model: "dmb.bridge.Bridge",
-    x_0: Int[Tensor, "b d"],
-    turn: Int[Tensor, "b d"],
-    label: Int[Tensor, " b"] | None = None,
-) -> Float[Tensor, "b d"]:
-    """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
-    output = model.network(x_0, turn=turn, **({} if label is None else {"label": label}))
-    logits = torch.where(model.process.data_states, model.without_padding(output).to(model.process.dtype), -torch.inf)
-    return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
-
-
 def path_loss(
-    model: "dmb.bridge.Bridge",
+    model: "dmb.bridges.OrderedBridge",
     x_0: Int[Tensor, "b d"],
     *,
     label: Int[Tensor, " b"] | None = None,
@@ -122,7 +47,7 @@ def path_loss(
     orders: int = 1,
     singles: int = 0,
     any_order: float = 0.0,
-    learn_rates: bool = False,
+    learn_order: bool = False,
     rows: Int[Tensor, " k"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, " k"]:
@@ -137,7 +62,7 @@ def path_loss(
     their gradient in the speeds stands for that of all.
 
     Args:
-        model: the model to train, whose network follows orders.
+        model: the model to train.
         x_0: data.
         label: classes, for a network that takes them.
         given: positions that come first in every order, and cost nothing: training for infilling.
@@ -145,7 +70,7 @@ def path_loss(
         singles: after each sequence with so many orders come this many with one order only.
         any_order: share of the paths whose order is drawn evenly from all, whatever the speeds, which learn nothing
             from them: so the network also learns conditionals that are not on the way of the usual orders.
-        learn_rates: also compute the gradient in the speeds of positions; needs at least two orders.
+        learn_order: also compute the gradient in what the order learns, such as speeds; needs at least two orders.
         rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how a
             batch is split.
         generator: source of all randomness except dropout.
@@ -154,10 +79,10 @@ def path_loss(
         raise ValueError(f"orders must be at least 1, got {orders}")
     if singles < 0:
         raise ValueError(f"singles must be at least 0, got {singles}")
-    if learn_rates and orders < 2:
+    if learn_order and orders < 2:
         raise ValueError(f"orders must be at least 2 to learn speeds, by comparing orders of a sequence, got {orders}")
     every = None if given is None else given.repeat(orders, 1)
-    turn = turns_for(model, orders * len(x_0), given=every, generator=generator)
+    turn = model.turns(orders * len(x_0), given=every, generator=generator)
     turn, even = mixed_turns(turn, any_order, given=every, generator=generator)
     turn, even = (each.unflatten(0, (orders, len(x_0))) for each in (turn, even))
     rows = torch.arange(len(x_0), device=x_0.device) if rows is None else rows
@@ -166,7 +91,7 @@ def path_loss(
     drawn = torch.cat([rows, compared.repeat(orders - 1)])
     flat, evenly = (torch.cat([each[0, rows], each[1:, compared].flatten(0, 1)]) for each in (turn, even))
     known = None if given is None else given[drawn]
-    cost = path_costs(model, x_0[drawn], flat, None if label is None else label[drawn])
+    cost = model.token_nats(x_0[drawn], flat, None if label is None else label[drawn])
     if known is not None:
         cost = torch.where(known, 0.0, cost)
 
@@ -176,20 +101,18 @@ def path_loss(
 
     once = cost[: len(rows)].sum(-1)
     total = by_order(cost).sum(-1)
-    if learn_rates:
-        each, in_turn = by_order(cost.detach()), by_order(flat).argsort(dim=-1)
+    if learn_order:
+        each, in_order = by_order(cost.detach()), by_order(flat).argsort(dim=-1)
         others = (each.sum(0) - each) / (orders - 1)
-        up_to = (each - others).gather(-1, in_turn).cumsum(-1)
-        log_speeds = model.process.log_speeds
-        assert log_speeds is not None
-        log_prob = by_order(torch.where(evenly[:, None], 0.0, log_choices(log_speeds, flat, known)))
+        up_to = (each - others).gather(-1, in_order).cumsum(-1)
+        log_prob = by_order(torch.where(evenly[:, None], 0.0, model.order.log_choices(flat, known)))
         total = total + (1 + singles) * (up_to * (log_prob - log_prob.detach())).sum(-1)
     return once.masked_scatter(several, total.mean(0))
 
 
 @torch.no_grad()
 def path_bound(
-    model: "dmb.bridge.Bridge",
+    model: "dmb.bridges.OrderedBridge",
     x_0: Int[Tensor, "N d"],
     *,
     label: Int[Tensor, " N"] | None = None,
@@ -215,7 +138,7 @@ def path_bound(
         progress: called after every batch with its number of sequences.
     """
     refuse_nothing(len(x_0), samples, batch_size)
-    x_0 = model.process.data("x_0", x_0).to(model.device)
+    x_0 = model.states.data("x_0", x_0).to(model.device)
     given, tokens = paying(given, x_0)
     prior = torch.zeros(len(x_0), dtype=torch.float64, device=x_0.device)
     if model.lengths is not None:
@@ -224,9 +147,9 @@ def path_bound(
     for _ in range(samples):
         for rows in torch.arange(len(x_0), device=x_0.device).split(batch_size):
             known = None if given is None else given[rows]
-            turn = turns_for(model, len(rows), given=known, generator=generator)
+            turn = model.turns(len(rows), given=known, generator=generator)
             turn, _ = mixed_turns(turn, any_order, given=known, generator=generator)
-            cost = path_costs(model, x_0[rows], turn, None if label is None else label[rows])
+            cost = model.token_nats(x_0[rows], turn, None if label is None else label[rows])
             cost = cost if known is None else torch.where(known, 0.0, cost)
             if cost.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")

@@ -118,8 +118,7 @@ class Pretrained(nn.Module):
             config_path, weights_path = (
                 Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)
             )
-        tensors = read_tensors(weights_path).tensors
-        model = cls._read(config_path, tensors)
+        model, tensors = cls._read(config_path, read_tensors(weights_path).tensors)
         try:
             model.load_tensors(tensors)
         except (RuntimeError, ValueError) as error:
@@ -130,7 +129,14 @@ class Pretrained(nn.Module):
         return model.to(map_location).eval()
 
     @classmethod
-    def _read(cls: type[Model], path: Path, tensors: Mapping[str, Tensor]) -> Model:
+    def upgraded(
+        cls, config: dict[str, Any], tensors: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
+        """The description and tensors of a model that an earlier version wrote, as this version writes them."""
+        return config, tensors
+
+    @classmethod
+    def _read(cls: type[Model], path: Path, tensors: Mapping[str, Tensor]) -> tuple[Model, Mapping[str, Tensor]]:
         try:
             config = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
             if not isinstance(config, dict):
@@ -138,7 +144,8 @@ class Pretrained(nn.Module):
             found = config.pop("format", None)
             if found != FORMAT:
                 raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
-            return cls.from_description(config, tensors)
+            config, tensors = cls.upgraded(config, tensors)
+            return cls.from_description(config, tensors), tensors
         except Exception as error:  # a description can be wrong in any way
             raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
 

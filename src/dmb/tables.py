@@ -14,16 +14,18 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from dmb.all_orders import AllOrders
-from dmb.bridge import Bridge
-from dmb.columnwise import calibrate, column_network, column_training, follow, is_narrow
+from dmb import rows as rows_of
+from dmb.bridges import Bridge, MarkovBridge, OrderedBridge
+from dmb.columnwise import calibrate, column_network, column_training, is_narrow
 from dmb.configurable import Configurable
 from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set, tokens_of
 from dmb.files import write_json
+from dmb.orders import Fixed
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
+from dmb.states import States
 from dmb.training import TrainingReport, train
 
 _TRIES = 100  # times as many rows as asked for, before a rule is given up
@@ -126,17 +128,17 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def _untrained(self, data: DataSet) -> Bridge:
         """A network for each column, or one for all if there are many, with random weights."""
-        codec, narrow = data.codec, is_narrow(data.num_positions)
+        codec, states = data.codec, States.with_mask(data.num_positions, data.num_states, data.state_counts)
         assert isinstance(codec, Columns)
-        process = BridgeProcess.from_marginals(
-            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=narrow
-        )
-        if narrow:
-            follow(process, self._written(codec))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            network = column_network(process, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
-        return Bridge(process, network)
+            network = column_network(states, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
+        if is_narrow(data.num_positions):
+            return OrderedBridge(Fixed(self._written(codec)), network, states)
+        process = BridgeProcess.from_marginals(
+            data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
+        )
+        return MarkovBridge(process, network)
 
     def _written(self, codec: Columns) -> list[int]:
         """The columns in the order in which they are written."""
@@ -182,7 +184,9 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         kept, found, drawn = [], 0, 0
         while found < n:
             count = n if rule is None else max(n - found, 64)
-            tokens = self._orders.draw(template.expand(count, -1), generator, self._legal(legal or {}), temperature)
+            tokens = rows_of.draw(
+                self.bridge_, template.expand(count, -1), generator, self._legal(legal or {}), temperature
+            )
             columns = dict(zip(codec.names, codec.cells(tokens), strict=True))
             columns |= {name: [value] * count for name, value in (given or {}).items()}
             rows = nw.from_native(frames.write(columns, self._like_rows()), eager_only=True)
@@ -228,7 +232,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
         gaps, values = tokens[rows] < 0, list[list[Value]]()
         if draw and len(rows):
-            drawn = self._orders.draw(tokens[rows], self._generator(random_state), self._present())
+            drawn = rows_of.draw(self.bridge_, tokens[rows], self._generator(random_state), self._present())
             values = self._codec.cells(drawn)
         elif len(rows):
             values = self._expected(tokens[rows], real or {})
@@ -247,7 +251,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         position = self._position(column)
         tokens = self._blanked(frames.read(X))
         tokens[:, position] = -1
-        log_p = torch.cat([part[:, position] for part in self._orders.batches(tokens)])
+        log_p = torch.cat([part[:, position] for part in rows_of.conditionals(self.bridge_, tokens)])
         return log_p[:, self._present()[position]].softmax(-1).numpy()
 
     def conditionals(self, template: Int[Tensor, " d"]) -> list[Float[np.ndarray, " states"]]:
@@ -257,7 +261,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             template: the state of every column, and -1 for those that are not given; a column that is given has all its
                 probability on its state.
         """
-        [log_p] = self._orders.batches(template[None])  # in double precision, as `predict_proba`
+        [log_p] = rows_of.conditionals(self.bridge_, template[None])  # in double precision, as `predict_proba`
         p = log_p[0].exp().numpy()
         known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
         return [each / each.sum() for each in known]
@@ -279,7 +283,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         content = frames.read(X)
         tokens = torch.from_numpy(tokens_of(content, self._codec)).long()
         generator = self._generator(random_state)
-        values = np.stack([self._orders.log_prob(tokens, generator).numpy() for _ in range(draws)])
+        values = np.stack([rows_of.log_prob(self.bridge_, tokens, generator).numpy() for _ in range(draws)])
         density = np.zeros(len(tokens))
         for name, column in zip(self._codec.names, self._codec.columns, strict=True):
             index = content.names.index(name)
@@ -316,8 +320,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
-        """The model that a bridge with a mask is, such as that of a run; it samples frames of pandas."""
-        AllOrders(bridge, codec.num_states)  # refuses a bridge without a mask
+        """The model that a bridge is whose only noise is a mask, such as that of a run; it samples frames of pandas."""
+        bridge.write_order()  # refuses other noise than a mask
         model = cls()
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
         return model
@@ -329,10 +333,6 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "codec_"):
             raise NotFittedError("this TableModel has not learned a table yet: call fit first")
         return self.codec_
-
-    @property
-    def _orders(self) -> AllOrders:
-        return AllOrders(self.bridge_, self._codec.num_states)
 
     def _like_rows(self) -> Any:
         """A frame without rows, with the library and the types of the one that was learned."""
@@ -380,7 +380,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def _expected(self, tokens: Int[Tensor, "b d"], real: Mapping[str, bool]) -> list[list[Value]]:
         """For each column, the value that stands best for `p(x_i | x_S)` in each row."""
         present, found = self._present(), list[list[Value]]([] for _ in self._codec.names)
-        for log_p in self._orders.batches(tokens):
+        for log_p in rows_of.conditionals(self.bridge_, tokens):
             p = torch.where(present, log_p, -torch.inf).softmax(-1).numpy()
             for position, (name, column) in enumerate(zip(self._codec.names, self._codec.columns, strict=True)):
                 found[position] += column.expected(p[:, position, : len(column)], real.get(name))

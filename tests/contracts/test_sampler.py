@@ -71,7 +71,7 @@ def test_fast_clocks_in_float32_are_no_obstacle(sampler):
     mu = toys.distribution(4, seed=1)
     line, clocks = dmb.Line(torch.arange(4)[None]), dmb.Steady(torch.full((1, 3), 10.0))
     process = dmb.BridgeProcess(line, clocks, marginals=mu.float()[None])
-    bridge = dmb.Bridge(process, dmb.Tabular(mu.float(), process))
+    bridge = dmb.MarkovBridge(process, dmb.Tabular(mu.float(), process))
     x = bridge.sample(20_000, steps=16, sampler=sampler, generator=torch.Generator().manual_seed(0))
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=4), mu) > 1e-5
 
@@ -303,7 +303,7 @@ def test_guidance_leads_away_from_the_model_without_the_label():
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.5 * torch.randn_like(p))
-    bridge = dmb.Bridge(process, network)
+    bridge = dmb.MarkovBridge(process, network)
     x, t, label = torch.full((1, 2), 4), 0.9, torch.tensor([1])
     with torch.no_grad():
         without, with_label = bridge.eval().log_posterior(x, t), bridge.log_posterior(x, t, label)

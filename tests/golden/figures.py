@@ -88,7 +88,7 @@ def with_network(process, head="mean"):
                 same = name == "given"
                 noise = torch.randn_like(parameter[:: process.num_states] if same else parameter)
                 parameter.add_(0.2 * (noise.repeat_interleave(process.num_states, 0) if same else noise))
-    return dmb.Bridge(process, network, head)
+    return dmb.MarkovBridge(process, network, head)
 
 
 def generator(seed=0):
@@ -145,7 +145,7 @@ def of_a_training(name, data):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
-    model = dmb.Bridge(process, network)
+    model = dmb.MarkovBridge(process, network)
     settings = {
         "infill": 0.0,
         "matrix_steps": 5,

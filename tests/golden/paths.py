@@ -3,66 +3,46 @@
 import torch
 
 import dmb
+from dmb import orders
 from dmb.app.recipes import recipe
-from golden.figures import generator, marginals, summary
+from golden.figures import DIMENSIONS, generator, marginals, summary
+
+STATES = dmb.States.with_mask(*DIMENSIONS.values())
 
 
-def random(p):
-    return dmb.BridgeProcess.from_marginals(p, mask=True, floor=0.0, tied=True)
-
-
-def smooth(p):
-    process = dmb.BridgeProcess.from_marginals(p, mask=True, floor=0.0, tied=True, speeds=(len(p),))
+def weighted(order, weights):
     with torch.no_grad():
-        process.clocks.speed_weights.copy_(torch.tensor([0.3, -0.4]))
-    return process
-
-
-def free(p):
-    process = dmb.BridgeProcess.from_marginals(p, mask=True, floor=0.0, speeds=True)
-    with torch.no_grad():
-        process.clocks.speed_weights.copy_(torch.tensor([0.5, -0.7, 0.2]))
-    return process
-
-
-def fixed(p):
-    from dmb.columnwise import follow
-
-    process = dmb.BridgeProcess.from_marginals(p, mask=True, floor=0.0, speeds=True)
-    follow(process, [2, 0, 1])
-    return process
+        order.weights.copy_(torch.tensor(weights))
+    return order
 
 
 def transformer(kind):
-    return lambda process: kind.for_process(
-        process, width=8, heads=2, blocks=1, conditioning=8, dropout=0.0, placed=True
-    )
+    return lambda: kind.for_states(STATES, width=8, heads=2, blocks=1, conditioning=8, dropout=0.0, placed=True)
 
 
-def columns(process):
-    return dmb.OrderedMLP.for_process(process, width=8, blocks=1, features=4)
+def columns():
+    return dmb.OrderedMLP.for_states(STATES, width=8, blocks=1, features=4)
 
 
 MODELS = {
-    "any order": (random, transformer(dmb.OrderedTransformer)),
-    "smooth": (smooth, transformer(dmb.OrderedTransformer)),
-    "free": (free, columns),
-    "in turn": (fixed, columns),
-    "causal": (random, transformer(dmb.CausalTransformer)),
+    "any order": (lambda: orders.Random(3), transformer(dmb.OrderedTransformer)),
+    "smooth": (lambda: weighted(orders.Smooth(orders.waves((3,))), [0.3, -0.4]), transformer(dmb.OrderedTransformer)),
+    "free": (lambda: weighted(orders.Free(3), [0.5, -0.7, 0.2]), columns),
+    "in turn": (lambda: orders.Fixed([2, 0, 1]), columns),
+    "causal": (lambda: orders.Fixed.left_to_right(3), transformer(dmb.CausalTransformer)),
 }
 LEARNS = ("smooth", "free")
 
 
 def built(name):
     order, kind = MODELS[name]
-    process = order(marginals())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = kind(process).double()
+        network = kind().double()
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))
-    return dmb.Bridge(process, network)
+    return dmb.OrderedBridge(order(), network, STATES)
 
 
 def of_a_model(name):
@@ -74,7 +54,10 @@ def of_a_model(name):
     bound = model.bound(x_0, samples=2, batch_size=5, generator=generator(3))
     figures = {"loss": loss.tolist(), "gradient": summary(gradient), "score": bound.score.tolist(),
                "prior": bound.prior.tolist(), "stderr": bound.stderr}  # fmt: skip
-    for sampler, steps in {"ancestral": (None, 2, 8), "first_hitting": (None,)}.items():
+    for sampler, steps in {
+        "ancestral": (None, 2, 8) if name != "causal" else (None, 8),
+        "first_hitting": (None,),
+    }.items():
         for calls in steps:
             drawn = model.sample(6, steps=calls, sampler=sampler, generator=generator(4))
             figures[f"{sampler}, {calls}"] = drawn.tolist()
@@ -88,8 +71,8 @@ def of_a_model(name):
         figures["several"] = model.loss(x_0, given=given, generator=generator(7), **several).tolist()
     if name in LEARNS:
         model.zero_grad()
-        model.loss(x_0, given=given, orders=3, learn_rates=True, generator=generator(8)).mean().backward()
-        figures["speeds"] = model.process.clocks.speed_weights.grad.tolist()
+        model.loss(x_0, given=given, orders=3, learn_order=True, generator=generator(8)).mean().backward()
+        figures["speeds"] = model.order.weights.grad.tolist()
     figures["marginals"] = summary(model.estimate_marginals(chains=8, steps=3, generator=generator(9)))
     return figures
 
@@ -125,13 +108,8 @@ def of_a_recipe(name, folder):
     return {
         "initial": begins,
         "weights": {key: summary(tensor) for key, tensor in model.network.state_dict().items()},
-        "speeds": speeds_of(model),
+        "speeds": model.learned().get("log_speeds"),
         "bits": [report.bits for report in reports],
         "sample": reports[-1].sample.tolist(),
         "nats": model.bound(data.validation[:16], generator=generator(1)).nats,
     }
-
-
-def speeds_of(model):
-    clocks = getattr(model.process, "clocks", None)
-    return None if clocks is None or clocks.log_speeds is None else clocks.log_speeds.tolist()

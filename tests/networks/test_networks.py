@@ -137,7 +137,7 @@ def test_a_label_out_of_range_or_unasked_for_is_refused(build):
         ({"num_classes": 3}, -2, r"label must lie in \[0, 3\), or be -1 for none, got -2"),
         ({}, 0, "label needs a network made with num_classes"),
     ]:
-        bridge, label = dmb.Bridge(process, build(**options)), torch.tensor([wrong])
+        bridge, label = dmb.MarkovBridge(process, build(**options)), torch.tensor([wrong])
         with pytest.raises(ValueError, match=message):
             bridge.loss(x, label=label)
         with pytest.raises(ValueError, match=message):
@@ -187,7 +187,7 @@ def test_sizes_run_from_half_a_million_to_the_papers():
 def test_a_table_is_not_saved_as_a_model(tmp_path):
     process = dmb.UniformProcess(1, 2)
     with pytest.raises(ValueError, match="a Tabular network cannot be saved"):
-        dmb.Bridge(process, dmb.Tabular(torch.tensor([0.5, 0.5]), process)).save_pretrained(tmp_path)
+        dmb.MarkovBridge(process, dmb.Tabular(torch.tensor([0.5, 0.5]), process)).save_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("given", [None, [False, True, False]])

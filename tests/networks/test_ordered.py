@@ -227,7 +227,7 @@ def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
 def causal_bridge(**options):
     marginals = torch.full((POSITIONS, STATES - 1), 1 / (STATES - 1))
     process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, tied=True)
-    return dmb.Bridge(process, transformer(dmb.CausalTransformer, **options))
+    return dmb.MarkovBridge(process, transformer(dmb.CausalTransformer, **options))
 
 
 @every_placing
@@ -293,7 +293,9 @@ def test_causal_samples_follow_the_likelihood():
     """Of two positions: all pairs, each with its chance by hand."""
     process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3), mask=True, floor=0.0, tied=True)
     torch.manual_seed(0)
-    bridge = dmb.Bridge(process, stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8)))
+    bridge = dmb.MarkovBridge(
+        process, stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8))
+    )
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     chance = torch.exp(-bridge.bound(pairs).score)
     assert chance.sum().item() == pytest.approx(1, abs=1e-5)

@@ -104,7 +104,7 @@ def test_logits_far_apart_neither_overflow_nor_flatter_the_model(options, gap):
 
 def test_no_gradient_reaches_a_process_that_is_fixed_and_it_is_learnable_again_afterwards():
     process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3))
-    bridge = dmb.Bridge(process, dmb.MLP(3, 2, width=8))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(3, 2, width=8))
     bridge.loss(torch.tensor([[0, 1], [2, 2]])).mean().backward()
     assert process.clocks.log_rates.grad is None
     assert process.clocks.log_rates.requires_grad

@@ -120,7 +120,7 @@ def test_in_any_other_time_normalising_changes_nothing():
 @pytest.mark.parametrize("options", [{}, {"tied": True}], ids=["untied", "tied"])
 def test_a_saved_bridge_has_the_same_exponents(options, tmp_path):
     process = canonical(**options).float()
-    dmb.Bridge(process, dmb.MLP(4, 2, width=8, blocks=1)).save_pretrained(tmp_path)
+    dmb.MarkovBridge(process, dmb.MLP(4, 2, width=8, blocks=1)).save_pretrained(tmp_path)
     restored = dmb.Bridge.from_pretrained(tmp_path).process
     assert isinstance(restored, dmb.TokenwiseMasking)
     assert restored.mask_token == MASK
@@ -131,7 +131,7 @@ def test_a_saved_bridge_has_the_same_exponents(options, tmp_path):
 
 def test_a_saved_ragged_process_remembers_which_states_a_position_has(tmp_path):
     process = tokenwise(d=3, n=5, states=RAGGED).float()
-    dmb.Bridge(process, dmb.MLP(6, 3, width=8, blocks=1)).save_pretrained(tmp_path)
+    dmb.MarkovBridge(process, dmb.MLP(6, 3, width=8, blocks=1)).save_pretrained(tmp_path)
     restored = dmb.Bridge.from_pretrained(tmp_path).process
     assert torch.equal(restored.legal, process.legal)
     assert torch.equal(restored.to_dense(0.4), process.to_dense(0.4))

@@ -188,7 +188,7 @@ def test_with_the_exact_score_the_bound_is_the_entropy(options):
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_a_saved_bridge_has_the_same_clocks(tied, tmp_path):
     process = varying(n=4, tied=tied, schedule=dmb.Canonical()).float()
-    dmb.Bridge(process, dmb.MLP(4, 2, width=8, blocks=1)).save_pretrained(tmp_path)
+    dmb.MarkovBridge(process, dmb.MLP(4, 2, width=8, blocks=1)).save_pretrained(tmp_path)
     restored = dmb.Bridge.from_pretrained(tmp_path).process
     assert isinstance(restored.clocks, dmb.Varying)
     assert torch.equal(restored.clocks.raw_profile, process.clocks.raw_profile)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from dmb.speeds import waves
 
 import dmb
 from dmb.seeding import seeded
-from dmb.speeds import waves
 from dmb.training import TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.learner import Learner
@@ -33,7 +33,9 @@ def make(data, *, kind=dmb.OrderedTransformer, speeds=True, tied=True, dropout=0
         data.marginals(), mask=True, floor=0.0, tied=tied, speeds=speeds, **options
     )
     torch.manual_seed(seed)
-    return dmb.Bridge(process, kind.for_process(process, blocks=2, width=16, heads=2, conditioning=8, dropout=dropout))
+    return dmb.MarkovBridge(
+        process, kind.for_process(process, blocks=2, width=16, heads=2, conditioning=8, dropout=dropout)
+    )
 
 
 def run(bridge, data, **options):
@@ -67,7 +69,7 @@ class Chain(dmb.OrderedNetwork):
 def test_if_the_network_reads_from_left_to_right_the_speeds_learn_to_rise_to_the_right(objective):
     """What is masked faster is written later."""
     data = made()
-    bridge = dmb.Bridge(make(data).process, Chain(6, 4))
+    bridge = dmb.MarkovBridge(make(data).process, Chain(6, 4))
     before = bridge.bound(data.train[:], generator=seeded("bound"))
     options = {"cycles": 1, "batch_size": 128, "matrix_learning_rate": 0.1, "learning_rate": 1e-9}
     # learned jointly the speeds move in steps of the network, else in steps of their own
@@ -217,7 +219,7 @@ def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_t
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True, speeds=(length,))
     torch.manual_seed(0)
     network = dmb.OrderedTransformer.for_process(process, blocks=2, width=32, heads=2, conditioning=8, dropout=0.0)
-    bridge, above = dmb.Bridge(process, network), []
+    bridge, above = dmb.MarkovBridge(process, network), []
     settings = QUICK | {"cycles": 1, "score_steps": 90, "evaluate_every": 30, "evaluate_sequences": 200}
     settings |= {"batch_size": 128, "learning_rate": 5e-3, "matrix_learning_rate": 0.1, "warmup": 20}
     for report in dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **settings):
@@ -255,7 +257,7 @@ def test_what_cannot_be_learned_by_whole_paths_is_refused(objective, options, br
     data, kind = made(), options.pop("kind", dmb.OrderedTransformer)
     if kind is dmb.MLP:
         process = make(data, **options).process
-        model = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+        model = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
     else:
         model = make(data, kind=kind, **options)
     with pytest.raises(ValueError, match=message):
@@ -293,7 +295,7 @@ def test_rates_of_their_own_do_not_make_smooth_speeds_rough():
     process = dmb.BridgeProcess.from_marginals(
         data.marginals(), mask=True, floor=0.0, tied=False, speeds=(data.num_positions,)
     )
-    bridge = dmb.Bridge(process, dmb.OrderedTransformer.for_process(process, width=8, heads=2, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.OrderedTransformer.for_process(process, width=8, heads=2, blocks=1))
     before = process.clocks.speed_weights.detach().clone()
     run(bridge, data)
     assert (process.clocks.speed_weights != before).any()
@@ -304,7 +306,7 @@ def test_rates_of_their_own_do_not_make_smooth_speeds_rough():
 def test_j_q_still_teaches_a_mask_how_fast_to_be_where_times_are_drawn():
     data = made()
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True)
-    bridge = dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
     before = bridge.prior_loss().item()
     run(bridge, data, matrix_objective="prior", orders=1, matrix_steps=20, matrix_learning_rate=0.1)
     assert bridge.prior_loss().item() < 0.5 * before

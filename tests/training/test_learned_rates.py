@@ -47,7 +47,7 @@ def bridge_for(name, seed=0):
             marks = name == "given"  # they play no part; the draw is as large as when the limits below were found
             noise = 0.3 * torch.randn((2, 8) if marks else parameter.shape, dtype=parameter.dtype)
             parameter.add_(0.0 if marks else noise)
-    return dmb.Bridge(process, network)
+    return dmb.MarkovBridge(process, network)
 
 
 def noisy_pairs(process):
@@ -264,13 +264,13 @@ def test_in_canonical_time_the_common_speed_stays_one(tmp_path):
 def test_what_cannot_be_learned_on_the_bound_is_refused(objective, tmp_path):
     data, marginals = data_of(MU, 400, tmp_path), theory.position_marginals(MU).float()
     network = dmb.MLP(3, 2, width=8, blocks=1)
-    uniform = dmb.Bridge(dmb.UniformProcess(2, 3), network)
+    uniform = dmb.MarkovBridge(dmb.UniformProcess(2, 3), network)
     with pytest.raises(ValueError, match="UniformProcess has no rates to learn"):
         dmb.train(uniform, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
     alone = canonical(floor=0.0, tied=True)(marginals)
     with pytest.raises(ValueError, match="a single clock has nothing to learn"):
-        dmb.train(dmb.Bridge(alone, network), data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
-    loglinear = dmb.Bridge(dmb.BridgeProcess.from_marginals(marginals), network)
+        dmb.train(dmb.MarkovBridge(alone, network), data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
+    loglinear = dmb.MarkovBridge(dmb.BridgeProcess.from_marginals(marginals), network)
     with pytest.raises(ValueError, match="schedule must be canonical"):
         dmb.train(loglinear, data, fabric=engine(accelerator="cpu"), matrix_objective=objective)
 

@@ -37,7 +37,7 @@ def data():
 def make(data, *, head="mean", dropout=0.1, seed=0, **options):
     process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform", **options)
     torch.manual_seed(seed)
-    return dmb.Bridge(process, dmb.MLP(4, 3, width=16, blocks=1, dropout=dropout), head)
+    return dmb.MarkovBridge(process, dmb.MLP(4, 3, width=16, blocks=1, dropout=dropout), head)
 
 
 def run(bridge, data, **options):
@@ -418,7 +418,7 @@ def test_given_positions_do_not_flatter_the_loss(data):
 
 def test_a_tied_process_keeps_one_row_of_marginals(tmp_path, data):
     process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform", tied=True)
-    bridge = dmb.Bridge(process, dmb.MLP(4, 3, width=16, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(4, 3, width=16, blocks=1))
     run(bridge, data, folder=tmp_path)
     assert Checkpoints(tmp_path / "checkpoints").newest().tensors["process.p_0"].shape == (1, 4)
 
@@ -471,7 +471,7 @@ def test_data_of_another_shape_are_refused(data):
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, data):
     run(make(data), data, folder=tmp_path)
     process = dmb.BridgeProcess.from_marginals(data.marginals(), init="uniform")
-    wider = dmb.Bridge(process, dmb.MLP(4, 3, width=32, blocks=1))
+    wider = dmb.MarkovBridge(process, dmb.MLP(4, 3, width=32, blocks=1))
     with pytest.raises(ValueError, match="does not fit"):
         run(wider, data, folder=tmp_path, resume=True)
 
@@ -481,7 +481,7 @@ def test_labels_reach_the_network(data):
     process = dmb.BridgeProcess.from_marginals(labelled.marginals())
     network = dmb.MLP(17, 64, width=8, blocks=1, num_classes=10)
     seen = []
-    learner = Learner(dmb.Bridge(process, network), TrainingSettings(batch_size=4), engine(accelerator="cpu"))
+    learner = Learner(dmb.MarkovBridge(process, network), TrainingSettings(batch_size=4), engine(accelerator="cpu"))
     learner.network.register_forward_pre_hook(lambda _, args, options: seen.append(options["label"]), with_kwargs=True)
     next(score_phase(learner, labelled.train))
     batch: Batch = labelled.train.batch(4, step=0, seed=0)

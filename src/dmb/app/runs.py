@@ -31,7 +31,7 @@ from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.app.tokenizer import Codes
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet
 from dmb.data.codecs.base import shortened

@@ -18,14 +18,14 @@ from dmb.app.recipes import Recipe
 from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.columnwise import calibrate
 from dmb.data import DataSet
 from dmb.data.codecs import Picture
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
 from dmb.training.engine import engine, exit_now
 
-MODEL = ("data.", "process.", "network.", "head")
+MODEL = ("data.", "process.", "order.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""
 MANY_PIXELS = 1000
 """Tokens of an image above which its pixels take long to learn."""
@@ -143,14 +143,13 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
     x_0 = data.train[rows].to(model.device)
     label = data.train.labels(rows) if model.num_classes else None
-    orders: dict[str, Any] = {"orders": settings.orders, "singles": settings.fitting_singles}
-    options = {} if model.ordered is None else orders
+    estimator = model.estimator(settings)
     generator = torch.Generator(model.device).manual_seed(0)
     seconds: list[float] = []
     with torch.random.fork_rng(devices=[]):
         while len(seconds) < 2 or (len(seconds) < 6 and sum(seconds) < 1):
             began = time.perf_counter()
-            model.loss(x_0, label=label, generator=generator, **options).mean().backward()
+            estimator.score_loss(model, x_0, label=label, generator=generator).mean().backward()
             seconds.append(time.perf_counter() - began)
     each = statistics.median(seconds[1:])  # the first one warms up
     return 1.2 * each * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
@@ -198,7 +197,7 @@ def _announce(
         seconds = expected_seconds(model, data, recipe.training)
         limit = recipe.training.minutes
         lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
-    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe()}{lasts}")
+    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(model)}{lasts}")
     square = isinstance(data.codec, Picture) and data.codec.shape[0] == data.codec.shape[1]  # what tokenize takes
     if square and data.num_positions > MANY_PIXELS and not resume:
         size = [] if recipe.data.size is None else ["--size", str(recipe.data.size)]

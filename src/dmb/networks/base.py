@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.configurable import Configurable
-from dmb.processes.base import ForwardProcess
+from dmb.states import States
 
 N = TypeVar("N", bound="Network")
 
@@ -25,9 +25,14 @@ class Network(nn.Module, Configurable, ABC):
     num_classes: int = 0
 
     @classmethod
-    def for_process(cls: type[N], process: ForwardProcess, **options: Any) -> N:
-        """A network of the size of `process`; options as for the constructor."""
-        return cls(process.num_states, process.num_positions, **options)
+    def for_states(cls: type[N], states: States, **options: Any) -> N:
+        """A network for these states of positions; options as for the class."""
+        return cls(states.num_states, states.num_positions, **options)
+
+    @classmethod
+    def for_process(cls: type[N], process: States, **options: Any) -> N:
+        """A network for the states of a process: `for_states` by the name that fits there."""
+        return cls.for_states(process, **options)
 
     @abstractmethod
     def forward(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.networks.base import Conditioning, Network, refuse_many
-from dmb.processes.base import ForwardProcess
+from dmb.states import States
 
 FEWEST_WAVED = 24  # states: the shortest wave has sixteen
 
@@ -32,7 +32,7 @@ class MLP(Network):
         dropout: on every block's output.
         num_classes: how many class labels there are; 0 for a model without.
         label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
-        state_counts: how many states the data have at each position, if some have fewer; `for_process` knows it. States
+        state_counts: how many states the data have at each position, if some have fewer; `for_states` knows it. States
             that no position has are names, such as a mask. Those that a position lacks cost nothing; their output is 0.
 
     >>> network = MLP(num_states=17, num_positions=64, width=128)
@@ -104,13 +104,13 @@ class MLP(Network):
                 self.output.weight[own] = 0.5 * width**-0.5 * drawn[1]
 
     @classmethod
-    def for_process(cls, process: ForwardProcess, **options: Any) -> "MLP":
-        states = process.data_states
-        counts = states.sum(-1)
-        first = torch.arange(process.num_states, device=counts.device) < counts[:, None]
-        if len(counts) == process.num_positions and bool((states == first).all()) and len(counts.unique()) > 1:
+    def for_states(cls, states: States, **options: Any) -> "MLP":
+        own = states.data_states
+        counts = own.sum(-1)
+        first = torch.arange(states.num_states, device=counts.device) < counts[:, None]
+        if len(counts) == states.num_positions and bool((own == first).all()) and len(counts.unique()) > 1:
             options = {"state_counts": counts.tolist()} | options
-        return super().for_process(process, **options)
+        return super().for_states(states, **options)
 
     def config(self) -> dict[str, Any]:
         return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}

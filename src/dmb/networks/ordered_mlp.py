@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from dmb.networks.base import refuse_label, refuse_many
 from dmb.networks.mlp import FEWEST_WAVED, waves
 from dmb.networks.ordered import OrderedNetwork
-from dmb.processes.base import ForwardProcess
+from dmb.states import States
 
 _SHORTEST = 4  # states of the shortest wave of a feature
 _NOISE = 0.05  # share of the variance of features that keeps neighbouring states apart
@@ -100,9 +100,9 @@ class OrderedMLP(OrderedNetwork):
         self._draw_waves()
 
     @classmethod
-    def for_process(cls, process: ForwardProcess, **options: Any) -> "OrderedMLP":
-        counts = process.data_states.expand(process.num_positions, -1).sum(-1).tolist()
-        return super().for_process(process, **{"state_counts": counts} | options)
+    def for_states(cls, states: States, **options: Any) -> "OrderedMLP":
+        counts = states.data_states.expand(states.num_positions, -1).sum(-1).tolist()
+        return super().for_states(states, **{"state_counts": counts} | options)
 
     def config(self) -> dict[str, Any]:
         return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
@@ -117,29 +117,47 @@ class OrderedMLP(OrderedNetwork):
     ) -> Float[Tensor, "b d n"]:
         refuse_label(label)
         turn = self.standing_first(x_t) if turn is None else turn
+        return torch.stack(self._columns(x_t, turn, slice(None)), dim=1)
+
+    def outputs_at(
+        self,
+        x_t: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
+        at: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None = None,
+    ) -> Float[Tensor, "b m n"]:
+        """Each row asks only the networks of its own positions."""
+        refuse_label(label)
+        found = self.output.weight.new_empty(*at.shape, self.num_states)
+        for position in at.unique().tolist():
+            rows, places = (at == position).nonzero(as_tuple=True)
+            [found[rows, places]] = self._columns(x_t[rows], turn[rows], slice(position, position + 1))
+        return found
+
+    def _columns(self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], own: slice) -> list[Float[Tensor, "b n"]]:
+        """The outputs at a range of positions."""
         row = x_t + self.starts
         written = row < self.ends
         row = torch.where(written, row, 0)
-        earlier = ((turn[:, None, :] < turn[:, :, None]) & written[:, None, :]).transpose(0, 1)
+        earlier = ((turn[:, None, :] < turn[:, own, None]) & written[:, None, :]).transpose(0, 1)
         seen = (earlier[..., None] * self.tokens(row)).flatten(2)
-        x = torch.baddbmm(self.first_bias, seen, self.first)
+        x = torch.baddbmm(_part(self.first_bias, own), seen, _part(self.first, own))
         for block in self.blocks:
-            x = block(x)
-        middles = _GAIN * (earlier * self.places[row]) @ self.straight
-        return self._logits(F.layer_norm(x, x.shape[-1:]) * self.scale, middles)
-
-    def _logits(self, x: Float[Tensor, "d b w"], middles: Float[Tensor, "d b 1"]) -> Float[Tensor, "b d n"]:
+            x = block(x, own)
+        places = self.places.to(x)  # a file has the weights only, which may be of another precision
+        middles = _GAIN * (earlier * places[row]) @ _part(self.straight, own)
+        x = F.layer_norm(x, x.shape[-1:]) * _part(self.scale, own)
+        tables = [each.split(self._counts) for each in (self.output.weight, self.output.bias, places)]
         parts = []
-        weights, biases = self.output.weight.split(self._counts), self.output.bias.split(self._counts)
-        places = self.places.split(self._counts)
-        for position, (own, weight, bias) in enumerate(zip(x, weights, biases, strict=True)):
-            logits = F.linear(own, weight, bias)
+        for position, hidden, middle in zip(range(self.num_positions)[own], x, middles, strict=True):
+            weight, bias, own_places = (table[position] for table in tables)
+            logits = F.linear(hidden, weight, bias)
             if position in self._peaked:
                 before = self._peaked[position]
-                peak = self.peaks[str(position)](own, middles[position], places[position][before:])
+                peak = self.peaks[str(position)](hidden, middle, own_places[before:])
                 logits = logits + F.pad(peak, (before, 0))
             parts.append(F.pad(logits, (0, self.num_states - len(weight))))
-        return torch.stack(parts, dim=1)
+        return parts
 
     @torch.no_grad()
     def add_to_biases(self, shift: Float[Tensor, "d n"]) -> None:
@@ -180,9 +198,9 @@ class _Block(nn.Module):
         self.down = nn.Parameter(_uniform(positions, 2 * width, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "d b w"]) -> Float[Tensor, "d b w"]:
-        inner = F.silu(torch.baddbmm(self.bias, F.layer_norm(x, x.shape[-1:]), self.up))
-        return x + self.dropout(inner @ self.down)
+    def forward(self, x: Float[Tensor, "m b w"], own: slice) -> Float[Tensor, "m b w"]:
+        inner = F.silu(torch.baddbmm(_part(self.bias, own), F.layer_norm(x, x.shape[-1:]), _part(self.up, own)))
+        return x + self.dropout(inner @ _part(self.down, own))
 
 
 class _Peak(nn.Module):
@@ -199,6 +217,11 @@ class _Peak(nn.Module):
     ) -> Float[Tensor, "b k"]:
         shift, log_width, steepness = self.shape(x).unsqueeze(-1).unbind(1)
         return -F.softplus(steepness) * (((places - middle - shift) * (-log_width).exp()) ** 2).log1p()
+
+
+def _part(parameter: Float[Tensor, "d *s"], own: slice) -> Float[Tensor, "m *s"]:
+    """The parameters of some positions; those of all without a copy of their gradient."""
+    return parameter if own == slice(None) else parameter[own]
 
 
 def _uniform(positions: int, inputs: int, outputs: int) -> Float[Tensor, "d i o"]:

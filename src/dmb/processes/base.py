@@ -10,14 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import checks, numerics
-from dmb.configurable import Configurable
 from dmb.processes.door import Door
 from dmb.processes.door import Time as Time
 from dmb.processes.door import When as When
 from dmb.schedules import Canonical, Schedule
 
 
-class ForwardProcess(Door, Configurable):
+class ForwardProcess(Door):
     """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
 
     All methods work on tokens and times `t`; the order of states and the clocks are internal to a process. Results have
@@ -222,24 +221,19 @@ class ForwardProcess(Door, Configurable):
         return numerics.log_normalise(joint)
 
     @property
-    def log_speeds(self) -> Float[Tensor, " d"] | None:
-        """Logarithms of the speeds of positions, for processes with whole paths; None for others.
+    def only_masks(self) -> bool:
+        """Whether every token jumps once, straight to one mask, at a time that does not depend on it.
 
-        In such a process every position jumps once, straight to a mask, at a speed that does not depend on its token,
-        so that only the order of the jumps matters (math §9).
+        What is not masked then holds data, and that a token is masked says nothing about it.
         """
-        return None
+        return False
 
     def learned(self) -> Float[Tensor, "d k"] | None:
         """What training changes, for reports: one number per clock or state of each position; None if nothing."""
         return None
 
-    def normalise(self, by_paths: bool = False) -> None:
-        """After a training step: if several sets of parameters are equivalent, choose a standard one.
-
-        Args:
-            by_paths: whether only the order of jumps matters, as for whole paths.
-        """
+    def normalise(self) -> None:
+        """After a training step: if several sets of parameters are equivalent, choose a standard one."""
 
     @contextmanager
     def fixed(self) -> Iterator[None]:
@@ -312,4 +306,3 @@ class ForwardProcess(Door, Configurable):
 
 def _check_loaded(process: ForwardProcess, _: object) -> None:
     checks.distribution("p_0", process.p_0, tuple(process.p_0.shape))
-    process.note_legal()

@@ -65,7 +65,7 @@ class BridgeProcess(ForwardProcess):
         if shape[1] != hierarchy.num_clocks:
             raise ValueError(f"rates must have shape [positions, {hierarchy.num_clocks}], got {shape}")
         own_rows = 1 if legal is None else len(legal)
-        num_positions = positions(num_positions, rates=clocks.rows, hierarchy=len(hierarchy.clock_into), legal=own_rows)
+        num_positions = positions(num_positions, rates=shape[0], hierarchy=len(hierarchy.clock_into), legal=own_rows)
         binds = isinstance(schedule, Canonical) and schedule.marginals is None
         super().__init__(
             num_positions, hierarchy.num_states, schedule or LogLinear(), legal, marginals, names=hierarchy.names
@@ -95,7 +95,7 @@ class BridgeProcess(ForwardProcess):
     @property
     def alpha(self) -> Float[Tensor, "d k"]:
         """The rate of every clock, one row per position; on a line in rank order, `alpha[:, k-1]` into rank `k`."""
-        return self.clocks.by_position.expand(self.num_positions, -1)
+        return self.clocks.rates.expand(self.num_positions, -1)
 
     @property
     def rank(self) -> Int[Tensor, "h n"]:
@@ -110,22 +110,17 @@ class BridgeProcess(ForwardProcess):
         return torch.where(self.data_states, self.p_0, self.hierarchy.below(self.p_0))
 
     @property
-    def log_speeds(self) -> Float[Tensor, " d"] | None:
-        clocks, runs = self.clocks, self.clocks.running
-        if self.names != 1 or not isinstance(clocks, Steady) or clocks.learn != "log":
-            return None
-        if not runs[:, -1].all() or runs[:, :-1].any():
-            return None
-        log_rate, own = clocks.log_rates[:, -1], clocks.log_speeds
-        return (log_rate if own is None else log_rate + own).expand(self.num_positions)
+    def only_masks(self) -> bool:
+        running = self.clocks.running
+        return self.names == 1 and bool(running[:, -1].all()) and not running[:, :-1].any()
 
     def learned(self) -> Float[Tensor, "d k"]:
         return self.alpha
 
-    def normalise(self, by_paths: bool = False) -> None:
-        """Keep rates positive, and fix their common factor where it has no effect: see `Canonical`, and whole paths."""
+    def normalise(self) -> None:
+        """Keep rates positive, and fix their common factor where it has no effect: see `Canonical`."""
         self.clocks.project()
-        if (isinstance(self.schedule, Canonical) and self.schedule.end is None) or by_paths:
+        if isinstance(self.schedule, Canonical) and self.schedule.end is None:
             self.clocks.normalise()
 
     def intensities(self, t: float) -> Float[Tensor, "g n"]:
@@ -245,7 +240,7 @@ class BridgeProcess(ForwardProcess):
     ) -> Float[Tensor, "b d"]:
         """On a line with constant rates, in one pass over the logits: see `dmb.processes.fused`."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
-        if self._fuses(log_rho) and self.log_speeds is not None:
+        if self._fuses(log_rho) and self.only_masks and isinstance(self.clocks, Steady):
             _, log_hazard, intensity = self._hazard(x_t, clock)
             return fused.masked_integrand(log_rho, self.data_states, x_t, x_0, torch.exp(log_hazard - intensity))
         if isinstance(self.hierarchy, Line) and self._fuses(log_rho):

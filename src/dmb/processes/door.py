@@ -5,16 +5,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmb import checks
 from dmb.schedules import Clock, Exits, Schedule
+from dmb.states import States
 
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
 When = Time | Clock
 
 
-class Door(nn.Module, ABC):
+class Door(States, ABC):
     """Checks the input of every public method of a process.
 
     Args:
@@ -25,26 +26,11 @@ class Door(nn.Module, ABC):
         legal: the states of each position, `[d, n]` or `[1, n]`.
     """
 
-    legal: Bool[Tensor, "g n"]
     schedule: Schedule
 
     def __init__(self, num_positions: int, num_states: int, names: int, schedule: Schedule, legal: Bool[Tensor, "g n"]):
-        super().__init__()
-        if num_positions < 1 or num_states < 2:
-            raise ValueError(f"a process needs at least 1 position and 2 states, got {num_positions} and {num_states}")
-        if legal.shape not in ((1, num_states), (num_positions, num_states)):
-            raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
-        self.num_positions, self.num_states, self.names, self.schedule = num_positions, num_states, names, schedule
-        self.register_buffer("legal", legal.clone())
-        self.note_legal()
-
-    def note_legal(self) -> None:
-        """Keep a copy of `legal` on the host, unless all states are legal: checks must not wait for a device."""
-        self._ragged = None if self.legal.all() else self.legal.cpu()
-
-    @property
-    def device(self) -> torch.device:
-        return self.legal.device
+        super().__init__(num_positions, num_states, names=names, legal=legal)
+        self.schedule = schedule
 
     @property
     @abstractmethod
@@ -54,11 +40,6 @@ class Door(nn.Module, ABC):
     @abstractmethod
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         """The intensity and the rate of leaving each state at given clock times."""
-
-    @property
-    def data_states(self) -> Bool[Tensor, "g n"]:
-        """The states that data can take at each position: legal, and not a name."""
-        return self.legal & (torch.arange(self.num_states, device=self.legal.device) < self.num_states - self.names)
 
     def enter(self, t: When, start: Time | None = None, **tokens: Tensor) -> tuple[Any, ...]:
         """The `Clock` of `t`, and the checked `tokens` as int64; if `t` is a `Clock` already, both unchanged."""
@@ -94,23 +75,6 @@ class Door(nn.Module, ABC):
     def solve(self, t: Float[Tensor, " b"]) -> Clock:
         """Clock time at times that are known to be right."""
         return self.schedule(t, self.exits)
-
-    def tokens(self, name: str, x: Tensor) -> Int[Tensor, "b d"]:
-        """Return `x` as int64 if it holds states of this process, or say what is wrong with it."""
-        legal = None if self._ragged is None else self._ragged.to(x.device)
-        return checks.tokens(name, x, (self.num_positions, self.num_states), legal)
-
-    def data(self, name: str, x_0: Tensor) -> Int[Tensor, "b d"]:
-        """Return `x_0` as int64 if it holds data: legal tokens, none of them a name."""
-        x_0 = self.tokens(name, x_0)
-        first = self.num_states - self.names
-        if self.names and (x_0 >= first).any():
-            row, position = (x_0 >= first).nonzero()[0].tolist()
-            raise ValueError(
-                f"{name} must hold data, and states from {first} on are names that data never visit (such as a mask), "
-                f"got {int(x_0[row, position])} at row {row}, position {position}"
-            )
-        return x_0
 
     def marginals(self, name: str, p: Tensor, t: When = 1.0) -> Float[Tensor, "h n"]:
         """Return `p` in this process's precision if it holds a distribution per position, or one for all.

@@ -1,7 +1,5 @@
 """A bridge fitted to the data's marginals: its hierarchy and its initial rates."""
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +13,6 @@ from dmb.processes.ordering import ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates, nested_rates
 from dmb.processes.shapes import support
 from dmb.schedules import Canonical, LogLinear, Schedule
-from dmb.speeds import waves
 
 INITS = ("gather", "nested", "uniform", "match")
 
@@ -34,7 +31,6 @@ def from_marginals(
     ratio: float = 5.0,
     clocks: type[Clocks] = Steady,
     learn: RateParametrisation = "log",
-    speeds: bool | Sequence[int] = False,
     state_counts: Int[Tensor, " d"] | None = None,
     schedule: Schedule | None = None,
 ) -> dict[str, Any]:
@@ -60,9 +56,6 @@ def from_marginals(
         ratio: on a tree, how many times faster each level is than the level above it.
         clocks: `Steady`, or `Varying` for clocks that change their speed over time.
         learn: how rates are learned: as logarithms (`log`), or as they are (`linear`), see `dmb.clocks.Clocks`.
-        speeds: also learn a speed for each position, which all of its clocks share. `True`: independent speeds;
-            the lengths of the axes of a grid, such as `(64,)` for a sequence or `(8, 8)`: speeds that are smooth along
-            these axes (`dmb.speeds.waves`).
         state_counts: the number of states of each position. Default: all of them.
         schedule: default: `LogLinear()`.
     """
@@ -86,23 +79,15 @@ def from_marginals(
             rank[:, -1] = marginals.shape[1] - 1
         rates = initial_rates(init, floor, legal, marginals.dtype)
     # matched rates are totals over the whole schedule; the others are per unit of clock time
-    own = torch.ones(num_positions, dtype=rates.dtype, device=rates.device) if speeds else None
-    basis = None if isinstance(speeds, bool) else _basis(tuple(speeds), num_positions).to(rates)
     end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
-        "clocks": clocks(rates, own, basis, learn) if end is None else clocks.reaching(rates, end, own, basis, learn),
+        "clocks": clocks(rates, learn) if end is None else clocks.reaching(rates, end, learn),
         "num_positions": num_positions,
         "schedule": schedule,
         "legal": None if state_counts is None else legal,
         "marginals": marginals,
     }
-
-
-def _basis(shape: tuple[int, ...], num_positions: int) -> Float[Tensor, "d k"]:
-    if math.prod(shape) != num_positions:
-        raise ValueError(f"speeds must be the lengths of axes with {num_positions} positions in all, got {shape}")
-    return waves(shape)
 
 
 def _refuse_unread(

@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb import checks, numerics
-from dmb.heads import MeanHead
 from dmb.processes.base import ForwardProcess
 from dmb.schedules import Canonical, Clock
+from dmb.states import States
 
 if TYPE_CHECKING:  # which imports this module
-    import dmb.bridge
+    import dmb.bridges
 
 GRIDS = ("canonical", "uniform", "cosine")
 
@@ -41,12 +41,11 @@ class Sampler(Protocol):
     ) -> Iterator[State]: ...
 
 
-@dataclass(frozen=True)
-class Denoiser:
-    """A model with the user's options for its samples.
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """The user's options for samples, for every model that has a posterior over clean tokens.
 
     Args:
-        model: the model.
         label: class of each row.
         guidance: classifier-free guidance. 1: the model given the label; 0: the model without it; above 1: further away
             from the model without it.
@@ -56,7 +55,6 @@ class Denoiser:
         legal: the clean tokens that may be drawn at each position; see `legal_states`.
     """
 
-    model: "dmb.bridge.Bridge"
     label: Int[Tensor, " b"] | None = None
     guidance: float = 1.0
     temperature: float = 1.0
@@ -71,7 +69,47 @@ class Denoiser:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
         if self.guidance != 1 and self.label is None:
             raise ValueError("guidance needs a label: give one, or leave guidance at 1")
-        if self.legal is not None and not isinstance(self.model.head, MeanHead):
+
+    def labels(self) -> list[Int[Tensor, " b"] | None]:
+        """The labels to ask the model with: those of the rows, and for guidance also none."""
+        without = self.label is not None and self.guidance != 1
+        return [self.label, torch.full_like(self.label, -1)] if without and self.label is not None else [self.label]
+
+    def shaped(
+        self, log_posterior: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None
+    ) -> Float[Tensor, "b m n"]:
+        """A posterior, guided away from the one `without` a label, tempered and cut to its nucleus."""
+        log_posterior = self.guided(log_posterior, without)
+        if without is not None or self.temperature != 1:
+            log_posterior = numerics.log_normalise(log_posterior / self.temperature)
+        if self.top_p < 1:
+            log_posterior = _nucleus(log_posterior, self.top_p)
+        return log_posterior
+
+    def guided(self, told: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None) -> Tensor:
+        """Outputs with the label, away from those `without` it."""
+        if without is None:
+            return told
+        guided = without + self.guidance * (told - without)
+        return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
+
+    def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        return x if self.given is None else torch.where(self.given, x_T, x)
+
+
+@dataclass(frozen=True)
+class Denoiser(Decoding):
+    """A model with the user's options for its samples, which are those of `Decoding`.
+
+    Args:
+        model: the model.
+    """
+
+    model: "dmb.bridges.MarkovBridge"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.legal is not None and not self.model.has_posterior:
             raise ValueError("legal restricts the posterior over clean tokens, which needs head='mean'")
 
     @property
@@ -82,52 +120,24 @@ class Denoiser:
         """`log π(x_0 | x_t)`, restricted to legal tokens, guided, tempered and cut to its nucleus."""
         return self.shaped(*map(self._restricted, self._told(self.model.log_posterior, x_t, clock)))
 
-    def shaped(
-        self, log_posterior: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None
-    ) -> Float[Tensor, "b m n"]:
-        """A posterior, guided away from the one `without` a label, tempered and cut to its nucleus."""
-        log_posterior = self._guided(log_posterior, without)
-        if without is not None or self.temperature != 1:
-            log_posterior = numerics.log_normalise(log_posterior / self.temperature)
-        if self.top_p < 1:
-            log_posterior = _nucleus(log_posterior, self.top_p)
-        return log_posterior
-
     def log_score(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)`; with the mean head that of the posterior above, with the score head guided itself."""
         if self.guidance == 1 and self.temperature == 1 and self.top_p == 1 and self.legal is None:
             return self.model.log_score(x_t, clock, self.label, self.given)
-        if isinstance(self.model.head, MeanHead):
+        if self.model.has_posterior:
             return self.process.log_score(self.log_posterior(x_t, clock), x_t, clock)
         if self.temperature != 1 or self.top_p != 1:
             raise ValueError("temperature and top_p act on the posterior over clean tokens, which needs head='mean'")
-        return self._guided(*self._told(self.model.log_score, x_t, clock))
-
-    def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
-        return x if self.given is None else torch.where(self.given, x_T, x)
+        return self.guided(*self._told(self.model.log_score, x_t, clock))
 
     def _told(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], clock: Clock) -> list[Tensor]:
         """The model's output, and for guidance also its output without the label."""
-        told = [evaluate(x_t, clock, self.label, self.given)]
-        if self.label is not None and self.guidance != 1:
-            told.append(evaluate(x_t, clock, torch.full_like(self.label, -1), self.given))
-        return told
+        return [evaluate(x_t, clock, label, self.given) for label in self.labels()]
 
     def _restricted(self, log_posterior: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
         if self.legal is None:
             return log_posterior
         return numerics.log_normalise(torch.where(self.legal, log_posterior, -torch.inf))
-
-    def _guided(self, told: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None) -> Tensor:
-        if without is None:
-            return told
-        guided = without + self.guidance * (told - without)
-        return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
-
-
-def default_sampler(model: "dmb.bridge.Bridge") -> str:
-    """`ancestral`, which is exact, for a mean head; `tweedie` for a score head, which has no posterior."""
-    return "ancestral" if isinstance(model.head, MeanHead) else "tweedie"
 
 
 def step_by_step(
@@ -201,7 +211,7 @@ def share_grid(steps: int, grid: str | Float[Tensor, " k"] = "canonical") -> Flo
 
 
 def split_template(
-    process: ForwardProcess, template: Int[Tensor, "..."] | None
+    space: States, template: Int[Tensor, "..."] | None
 ) -> tuple[Int[Tensor, "b d"] | None, Bool[Tensor, "b d"] | None]:
     """The tokens of a template, and where they are; -1 is a blank."""
     if template is None:
@@ -209,12 +219,12 @@ def split_template(
     template = template[None] if template.ndim == 1 else template
     given = template >= 0
     # blanks are checked as state 0, which every position has
-    kept = process.data("template", torch.where(given, template, 0))
-    return kept.to(process.device), given.to(process.device)
+    kept = space.data("template", torch.where(given, template, 0))
+    return kept.to(space.device), given.to(space.device)
 
 
 def legal_states(
-    process: ForwardProcess,
+    space: States,
     count: int,
     legal: Bool[Tensor, "..."] | None,
     given: Bool[Tensor, "b d"] | None = None,
@@ -222,10 +232,10 @@ def legal_states(
     """The clean tokens that may be drawn at each position of `count` rows.
 
     Args:
-        process: the forward process.
+        space: the states of each position.
         count: number of rows.
-        legal: which states may be drawn: `[n]`, `[d, n]` or `[b, d, n]`, or anything that broadcasts to the last. Names
-            of the process, such as a mask, may be left out of `n`; they are never drawn. Default: all data states.
+        legal: which states may be drawn: `[n]`, `[d, n]` or `[b, d, n]`, or anything that broadcasts to the last.
+            Names, such as a mask, may be left out of `n`; they are never drawn. Default: all data states.
         given: positions that are not drawn, where nothing is restricted.
 
     >>> from dmb import UniformProcess
@@ -235,15 +245,15 @@ def legal_states(
     """
     if legal is None:
         return None
-    shape = (count, process.num_positions, process.num_states)
-    wide = legal.to(process.device)
-    if process.names and wide.shape[-1:] == (process.num_states - process.names,):
-        wide = torch.nn.functional.pad(wide, (0, process.names))
+    shape = (count, space.num_positions, space.num_states)
+    wide = legal.to(space.device)
+    if space.names and wide.shape[-1:] == (space.num_states - space.names,):
+        wide = torch.nn.functional.pad(wide, (0, space.names))
     try:
         wide = wide.expand(shape)
     except RuntimeError:
         raise ValueError(f"legal must broadcast to shape {list(shape)}, got {list(legal.shape)}") from None
-    wide = (wide if given is None else wide | given[..., None]) & process.data_states
+    wide = (wide if given is None else wide | given[..., None]) & space.data_states
     nothing = ~wide.any(-1)
     if nothing.any():
         row, position = nothing.nonzero()[0].tolist()

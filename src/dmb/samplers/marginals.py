@@ -5,22 +5,20 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
-from dmb.heads import MeanHead
 from dmb.samplers.ancestral import ancestral
 from dmb.samplers.base import Denoiser, draw_prior, time_grid
 from dmb.samplers.tweedie import tweedie, tweedie_probabilities
 
 if TYPE_CHECKING:  # which imports this module
-    import dmb.bridge
+    import dmb.bridges
 
 _AT_ONCE = 1 << 22  # probabilities that are held
 
 
 @torch.no_grad()
 def estimate_marginals(
-    model: "dmb.bridge.Bridge", *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
+    model: "dmb.bridges.Bridge", *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
 ) -> Float[Tensor, "d n"]:
     """`μ_i(x_0) ≈ E[p_{0|1}(x_0 | x_{t_1})]`: run chains to the last but one time, then average where they would go.
 
@@ -32,28 +30,25 @@ def estimate_marginals(
         steps: steps of each chain; with 1 the average is over draws of the prior alone.
         generator: source of all randomness.
     """
-    total = torch.zeros((), dtype=torch.float64, device=model.process.device)
-    times = time_grid(model.process, steps)
-    at_once = max(1, _AT_ONCE // (model.num_positions * model.process.num_states))
-    for first in range(0, chains, at_once):
-        total = total + _arrivals(model, min(at_once, chains - first), times, generator).double().sum(0)
-    return (total / total.sum(-1, keepdim=True)).to(model.process.dtype)
+    at_once = max(1, _AT_ONCE // (model.num_positions * model.num_states))
+    sizes = [min(at_once, chains - first) for first in range(0, chains, at_once)]
+    parts = (model.arrivals(size, steps=steps, generator=generator) for size in sizes)
+    total, dtype = torch.zeros((), dtype=torch.float64, device=model.device), torch.float64
+    for part in parts:
+        total, dtype = total + part.double().sum(0), part.dtype
+    return (total / total.sum(-1, keepdim=True)).to(dtype)
 
 
-def _arrivals(
-    model: "dmb.bridge.Bridge", chains: int, times: Float[Tensor, " k"], generator: torch.Generator | None
+def arrivals(
+    model: "dmb.bridges.MarkovBridge", chains: int, steps: int, generator: torch.Generator | None
 ) -> Float[Tensor, "b d n"]:
-    """Where each of a few chains would go at the last of the times; by whole paths, where it has gone."""
-    process, denoiser = model.process, Denoiser(model)
-    if model.ordered is not None:
-        x = model.sample(chains, steps=len(times) - 1, generator=generator)
-        return F.one_hot(x, process.num_states).to(process.dtype)
-    has_mean = isinstance(model.head, MeanHead)
+    """Where each of a few chains would go in the last of its steps."""
+    process, denoiser, times = model.process, Denoiser(model), time_grid(model.process, steps)
     state = draw_prior(process, chains, generator=generator)
     if len(times) > 2:  # the last time given to the sampler is t_1, not 0
-        *_, (_, state) = (ancestral if has_mean else tweedie)(denoiser, state, times[:-1], generator)
+        *_, (_, state) = (ancestral if model.has_posterior else tweedie)(denoiser, state, times[:-1], generator)
     t_1, end = (process.clock(t, chains) for t in times[-2:].tolist())
-    if has_mean:
+    if model.has_posterior:
         return denoiser.log_posterior(state, t_1).exp()
     last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, end, to_data=True)
     return last / last.sum(-1, keepdim=True)

@@ -9,19 +9,16 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.networks.base import draw_marks, marks_of
 from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
-from dmb.training.fitness import any_order_share, infill_share
 from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
 from dmb.typed import typed
-from dmb.variance import CostBaseline, TimeDensity
 
 
 @dataclass
@@ -56,11 +53,10 @@ class Learner:
         self, bridge: Bridge, settings: TrainingSettings, fabric: Engine, marginals: Float[Tensor, "d m"] | None = None
     ):
         self.settings, self.fabric, self.progress = settings, fabric, TrainingState()
-        self.process = copy.deepcopy(bridge.process).to(fabric.device)
-        own = self.process.p_0
-        self.marginals = own if marginals is None else F.pad(marginals, (0, self.process.names)).to(own)
+        self.marginals = None if marginals is None else marginals.to(fabric.device)
+        self.corruption = copy.deepcopy(bridge.corruption).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
-        self.infill, self.any_order = infill_share(bridge, settings), any_order_share(bridge, settings)
+        self.infill, self.estimator = bridge.infill_share(settings), bridge.estimator(settings)
         if (marks := marks_of(self.network)) is not None:
             # marks that no loss reaches would keep several processes waiting for their gradient
             marks.requires_grad_(self.infill > 0 or bridge.lengths is not None)
@@ -76,8 +72,10 @@ class Learner:
         else:
             self.average.to(fabric.device)
         self.average.n_averaged = self.average.n_averaged.cpu()  # read at every step: no device is to be waited for
-        self.model = Bridge(self.process, self.wrapped, bridge.head, bridge.lengths)
-        self.averaged = Bridge(self.process, self.average.module, bridge.head, bridge.lengths)
+        self.model = bridge.with_parts(self.corruption, self.wrapped)
+        self.averaged = bridge.with_parts(self.corruption, self.average.module)
+        for model in (self.model, self.averaged):
+            model.states.to(fabric.device)
 
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.network.parameters() if p.requires_grad and p.ndim < 2]
@@ -86,29 +84,19 @@ class Learner:
         wrapped_optimiser = fabric.setup_optimizers(self._score_optimiser)
         assert not isinstance(wrapped_optimiser, tuple)
         self.score_optimiser = wrapped_optimiser
-        if self.model.ordered is not None:
-            self._learn_speeds_alone()
-        rates = [p for p in self.process.parameters() if p.requires_grad]
+        rates = [p for p in self.corruption.parameters() if p.requires_grad]
         self.matrix_optimiser = None
         if rates:
             decay = settings.matrix_weight_decay
             self.matrix_optimiser = torch.optim.AdamW(rates, lr=settings.matrix_learning_rate, weight_decay=decay)
-        self.density = TimeDensity(central=True, keep=0.99, device=self.process.device)
-        self.baseline = CostBaseline(self.process.device)
         if settings.start == "random":
-            self._start_random()
+            self.model.start_random(seeded(settings.seed, "start", device=fabric.device))
         self.progress.prior_bits = self.prior_bits()
 
     @property
     def joint(self) -> bool:
         """Whether every step of Score-learning teaches the rates as well."""
         return self.settings.matrix_objective == "joint"
-
-    def _learn_speeds_alone(self) -> None:
-        """By whole paths a rate for each position would be a second speed, and one that is not smooth."""
-        clocks = getattr(self.process, "clocks", None)
-        if clocks is not None and clocks.speed_weights is not None:
-            clocks.rate_parameter.requires_grad_(False)
 
     def reduce(self, value: Tensor) -> Tensor:
         """The mean of `value` over all processes."""
@@ -122,12 +110,12 @@ class Learner:
         """
         optimiser, progress, settings = self.matrix_optimiser, self.progress, self.settings
         assert optimiser is not None
-        self.baseline.learn(self.reduce)
+        self.estimator.learn_costs(self.reduce)
         prior = self.model.prior_loss(self.marginals)
         loss = prior if settings.matrix_objective == "prior" else prior / self.model.mean_length
         if loss.requires_grad:  # by whole paths it is a constant
             loss.backward()
-        rates = [parameter for parameter in self.process.parameters() if parameter.grad is not None]
+        rates = [parameter for parameter in self.corruption.parameters() if parameter.grad is not None]
         for parameter in rates:
             assert parameter.grad is not None
             parameter.grad = self.reduce(parameter.grad)
@@ -142,7 +130,7 @@ class Learner:
             )
         optimiser.step()
         optimiser.zero_grad()
-        self.process.normalise(by_paths=self.model.ordered is not None)
+        self.corruption.normalise()
         return self.bits(prior.item())
 
     @torch.no_grad()
@@ -151,11 +139,10 @@ class Learner:
         return self.bits(self.model.prior_loss(self.marginals).item())
 
     @torch.no_grad()
-    def marginal_bits(self) -> float:
+    def marginal_bits(self) -> float | None:
         """`KL(μ || p_0)`: how far the estimate of Eq. 10 is from the data's marginals, in bits per token."""
-        mu, p_0 = self.marginals.double(), self.process.p_0.double()
-        divergence = (torch.special.xlogy(mu, mu) - torch.special.xlogy(mu, p_0)).sum(-1)
-        return divergence.mean().item() / math.log(2)
+        nats = None if self.marginals is None else self.model.marginal_nats(self.marginals)
+        return None if nats is None else nats / math.log(2)
 
     def bits(self, nats: float) -> float:
         """Bits per token from nats per sequence."""
@@ -185,26 +172,15 @@ class Learner:
         return self._score_optimiser.param_groups[0]["lr"]
 
     def reestimate_marginals(self) -> None:
-        """Replace `p_0` by the model's own marginals (Eq. 10), smoothed by one more chain that is uniform.
-
-        The extra chain keeps every state possible: data in a state of probability 0 would cost infinitely many bits.
-        """
+        """Replace `p_0` by the model's own marginals (Eq. 10)."""
         settings = self.settings
-        generator = seeded(settings.seed, "marginals", self.progress.cycle, device=self.process.device)
-        estimate = self.averaged.estimate_marginals(
-            chains=settings.chains, steps=settings.chain_steps, generator=generator
-        )
-        if len(self.process.p_0) == 1:  # positions share one estimate, and still do
-            estimate = estimate.mean(0, keepdim=True)
-        uniform = self.process.data_states.to(estimate.dtype)
-        uniform = uniform / uniform.sum(-1, keepdim=True)
-        self.process.set_marginals((settings.chains * estimate + uniform) / (settings.chains + 1))
+        generator = seeded(settings.seed, "marginals", self.progress.cycle, device=self.fabric.device)
+        self.averaged.reestimate(chains=settings.chains, steps=settings.chain_steps, generator=generator)
         self.progress.prior_bits = self.prior_bits()
 
     def hand_over(self, bridge: Bridge) -> None:
-        """Give the averaged weights and the process to `bridge`. Every process has to call it."""
-        bridge.process.set_marginals(self.process.p_0)
-        bridge.process.load_state_dict(self.process.state_dict())
+        """Give the averaged weights and the corruption to `bridge`. Every process has to call it."""
+        bridge.corruption.load_state_dict(self.corruption.state_dict())
         _fill(bridge.network, self.average.module.state_dict())
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
@@ -221,15 +197,12 @@ class Learner:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Become what was saved."""
         tensors, state = checkpoint
-        self.process.set_marginals(tensors["process.p_0"])
-        self.process.load_state_dict(checkpoint.under("process"))
+        self.corruption.load_state_dict(checkpoint.under(self.model.corruption_name))
         _fill(self.network, checkpoint.under("network"))
         _fill(self.average.module, checkpoint.under("average"))
         self.average.n_averaged.copy_(tensors["average_count"])
-        self.density.seen.copy_(tensors["times_seen"])
-        if "baseline.gram" in tensors:
-            self.baseline.gram.copy_(tensors["baseline.gram"])
-            self.baseline.moment.copy_(tensors["baseline.moment"])
+        for name, tensor in self.estimator.tensors().items():
+            tensor.copy_(tensors[name])
         for optimised in self._optimised():
             restore_optimiser(*optimised, checkpoint)
         self.progress = typed(TrainingState, state)
@@ -239,31 +212,18 @@ class Learner:
             (self._score_optimiser, "score_optimiser", dict(self.network.named_parameters()))
         ]
         if self.matrix_optimiser is not None:
-            pairs.append((self.matrix_optimiser, "matrix_optimiser", dict(self.process.named_parameters())))
+            pairs.append((self.matrix_optimiser, "matrix_optimiser", dict(self.corruption.named_parameters())))
         return pairs
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        modules = {"process": self.process, "network": self.network, "average": self.average.module}
+        modules = {self.model.corruption_name: self.corruption, "network": self.network, "average": self.average.module}
         for prefix, module in modules.items():
             for name, tensor in module.state_dict().items():
                 yield f"{prefix}.{name}", tensor
         yield "average_count", self.average.n_averaged
-        yield "times_seen", self.density.seen
-        if self.settings.matrix_objective != "prior":
-            yield "baseline.gram", self.baseline.gram
-            yield "baseline.moment", self.baseline.moment
+        yield from self.estimator.tensors().items()
         for optimised in self._optimised():
             yield from optimiser_tensors(*optimised)
-
-    def _start_random(self) -> None:
-        """Line 1 of Algorithm 1, as in the paper's code: one random vector for all positions."""
-        device = self.process.device
-        weights = torch.rand(
-            self.process.num_states, generator=seeded(self.settings.seed, "start", device=device), device=device,
-            dtype=torch.float64,
-        )  # fmt: skip
-        weights = torch.where(self.process.data_states, weights, 0.0).expand(len(self.process.p_0), -1)
-        self.process.set_marginals(weights / weights.sum(-1, keepdim=True))
 
 
 def optimiser_tensors(

@@ -47,8 +47,8 @@ def matrix_is_over(learner: Learner) -> bool:
     """Whether Matrix-learning of this cycle has ended, or does not take place."""
     settings, progress = learner.settings, learner.progress
     by_prior = settings.matrix_objective == "prior"
-    by_paths = learner.model.ordered is not None and by_prior
-    if learner.matrix_optimiser is None or learner.joint or by_paths:
+    nothing_to_lower = by_prior and not learner.model.has_prior
+    if learner.matrix_optimiser is None or learner.joint or nothing_to_lower:
         return True
     return progress.phase_step >= settings.matrix_steps or (
         by_prior and progress.prior_bits < settings.matrix_tolerance
@@ -62,13 +62,10 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
     batch = data.batch(settings.sequences, step=step, seed=seed_of(settings.seed, "matrix"))
     model.network.eval()
     for rows, _ in _parts(learner):
-        loss = model.loss(
+        loss = learner.estimator.matrix_loss(
+            model,
             batch.x_0,
             label=batch.label if model.num_classes else None,
-            learn_rates=True,
-            baseline=learner.baseline,
-            orders=settings.orders,
-            singles=settings.fitting_singles,
             rows=rows,
             generator=seeded(settings.seed, "matrix noise", step, device=learner.fabric.device),
         )
@@ -123,8 +120,7 @@ def score_step(learner: Learner, data: Split) -> ScoreStep:
         raise _not_finite(learner, loss)
     learner.score_optimiser.step()
     learner.score_optimiser.zero_grad()
-    if settings.adapt_times:
-        learner.density.learn(learner.reduce, fabric.world_size)
+    learner.estimator.learn(learner.reduce, fabric.world_size)
     learner.average.update_parameters(learner.network)
     if learner.joint:
         learner.step_rates()
@@ -143,16 +139,12 @@ def _score_backward(
     generator = seeded(settings.seed, "noise", learner.progress.step, device=fabric.device)
     given = _given(batch.x_0, learner.infill, generator)
     with fabric.no_backward_sync(learner.wrapped, enabled=not last):
-        loss = model.loss(
+        loss = learner.estimator.score_loss(
+            model,
             batch.x_0,
             label=batch.label if model.num_classes else None,
             given=given,
-            learn_rates=learner.joint,
-            times=learner.density if settings.adapt_times else None,
-            baseline=learner.baseline,
-            orders=settings.orders,
-            singles=settings.fitting_singles,
-            any_order=learner.any_order,
+            joint=learner.joint,
             rows=rows,
             generator=generator,
         )
@@ -187,7 +179,7 @@ def _below(progress: TrainingState, tolerance: float) -> bool:
 def _not_finite(learner: Learner, loss: Float[Tensor, " b"]) -> FloatingPointError:
     bad = int((~loss.isfinite()).sum())
     where = f"step {learner.progress.step} (cycle {learner.progress.cycle}, Score-learning)"
-    named = [*learner.process.named_parameters(), *learner.network.named_parameters()]
+    named = [*learner.corruption.named_parameters(), *learner.network.named_parameters()]
     cause = cause_of(named)
     if not bad:
         return FloatingPointError(f"the gradient is not finite at {where}: {cause}; try a lower learning_rate")

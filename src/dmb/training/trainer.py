@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
-from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
 from dmb.training.engine import Engine, averaged, engine, gathered
 from dmb.training.fitness import refuse_unfit
@@ -20,8 +19,6 @@ from dmb.training.loop import Evaluation, Loop, Step
 from dmb.training.phases import matrix_is_over, matrix_phase, score_is_over, score_phase
 from dmb.training.reporting import Fact, Report
 from dmb.training.settings import TrainingSettings, settings_from
-
-MOST_RATES_LOGGED = 4096
 
 AWAKE = 1e-3
 """A clock counts as awake if its rate is above this share of the highest."""
@@ -126,7 +123,7 @@ def train(
     >>> import dmb
     >>> data = dmb.data.digits()
     >>> process = dmb.BridgeProcess.from_marginals(data.marginals())
-    >>> bridge = dmb.Bridge(process, dmb.MLP(process.num_states, process.num_positions, width=32, blocks=1))
+    >>> bridge = dmb.MarkovBridge(process, dmb.MLP(process.num_states, process.num_positions, width=32, blocks=1))
     >>> reports = list(dmb.train(bridge, data, cycles=1, score_steps=20, matrix_steps=2, log_every=10))
     >>> [(report.phase, report.step) for report in reports]
     [('matrix', 0), ('score', 10), ('score', 20), ('validation', 20)]
@@ -164,8 +161,8 @@ class Algorithm1(Learner):
         settings, progress = self.settings, self.progress
         while progress.cycle < settings.cycles and not self._converged():
             if progress.phase == "matrix":
-                # whole paths have no prior that would depend on p_0; if lengths differ, chains would have to end
-                estimable = self.bridge.ordered is None and self.bridge.lengths is None
+                # if lengths differ, chains would have to end
+                estimable = self.bridge.has_prior and self.bridge.lengths is None
                 if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and estimable:
                     self.reestimate_marginals()
                 begins = progress.phase_step == 0 and not matrix_is_over(self)
@@ -196,14 +193,12 @@ class Algorithm1(Learner):
             raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
         rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
         label = split.labels(rows) if self.bridge.num_classes else None
-        # in the orders of training: the best weights must not be those that know the usual orders only
-        orders = {"any_order": self.any_order} if self.any_order else {}
-        bound = self.averaged.bound(
+        bound = self.estimator.bound(
+            self.averaged,
             split[rows].to(fabric.device),
             label=None if label is None else label.to(fabric.device),
             batch_size=max(1, settings.batch_size // world // settings.accumulate),
             generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
-            **orders,
         )
         if world > 1:
             score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
@@ -212,12 +207,12 @@ class Algorithm1(Learner):
             bound = Bound(score, prior, bound.num_positions, variance, tokens)
         sample = self.averaged.sample(
             1,
-            steps=settings.chain_steps,
+            steps=max(settings.chain_steps, self.averaged.least_steps),
             generator=seeded(settings.seed, "sample", device=fabric.device),
         )
         report = self._report(
-            "validation", validation=bound, sample=sample.cpu(), alpha=self._alpha(), log_speeds=self._log_speeds(),
-            marginal_bits=None if self.bridge.ordered else self.marginal_bits(),
+            "validation", validation=bound, sample=sample.cpu(), marginal_bits=self.marginal_bits(),
+            **self.model.learned(),
         )  # fmt: skip
         return Evaluation(bound.bits_per_token, report)
 
@@ -228,9 +223,7 @@ class Algorithm1(Learner):
             self.bridge.write(folder)
 
     def fetch(self, folder: Path) -> None:
-        best = Bridge.from_pretrained(folder)
-        self.bridge.process.set_marginals(best.process.p_0)
-        self.bridge.load_state_dict(best.state_dict())
+        self.bridge.load_state_dict(Bridge.from_pretrained(folder).state_dict())
 
     def _converged(self) -> bool:
         """Whether J_score + J_Q was below ε when the last cycle ended."""
@@ -251,9 +244,8 @@ class Algorithm1(Learner):
 
     def _matrix_report(self) -> TrainingReport:
         self.progress.prior_bits = self.prior_bits()
-        return self._report(
-            "matrix", matrix_step=self.progress.phase_step, marginal_bits=self.marginal_bits(), alpha=self._alpha()
-        )
+        learned, step = self.model.learned(), self.progress.phase_step
+        return self._report("matrix", matrix_step=step, marginal_bits=self.marginal_bits(), **learned)
 
     def _score_report(self, gradient_norm: float) -> TrainingReport:
         progress = self.progress
@@ -269,21 +261,6 @@ class Algorithm1(Learner):
             gradient_norm=gradient_norm,
             learning_rate=self.learning_rate,
         )
-
-    def _alpha(self) -> list[float] | None:
-        alpha = self.process.learned()
-        if alpha is None or alpha.shape[1] > MOST_RATES_LOGGED:
-            return None
-        alpha = alpha.detach()
-        return (alpha.sum(0) / (alpha > 0).sum(0).clamp(min=1)).tolist()
-
-    def _log_speeds(self) -> list[float] | None:
-        process = self.process
-        own = process.clocks.log_speeds if isinstance(process, BridgeProcess) else None
-        if own is None or len(own) > MOST_RATES_LOGGED:
-            return None
-        speeds = process.log_speeds  # with whatever rates of their own positions have besides
-        return (own if speeds is None else speeds).tolist()
 
 
 def _is_power_of_ten(step: int) -> bool:

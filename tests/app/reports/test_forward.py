@@ -269,7 +269,7 @@ def test_forward_states_lie_on_one_path_that_never_falls_in_rank():
 
 
 def bridge_of(process, kind=dmb.MLP, **options):
-    return dmb.Bridge(process, kind.for_process(process, **{"width": 8, "blocks": 1, **options}))
+    return dmb.MarkovBridge(process, kind.for_process(process, **{"width": 8, "blocks": 1, **options}))
 
 
 @pytest.mark.parametrize(

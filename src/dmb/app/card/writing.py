@@ -13,10 +13,9 @@ from dmb.app.display import duration
 from dmb.app.recipes import command_line
 from dmb.app.records import BoundResult, Record, best, read_bounds, read_images, read_metrics
 from dmb.app.runs import Run
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data.codecs import Columns, ImageCodec, Records, Text
 from dmb.files import written_whole
-from dmb.heads import MeanHead
 from dmb.hierarchies import Line
 from dmb.pretrained import CARD, LIBRARY, TAGS
 from dmb.processes import BridgeProcess, TokenwiseMasking, UniformProcess
@@ -71,7 +70,7 @@ def render(run: Run, licence: str | None = None) -> str:
         mark=Markdown(MARK), command=_training(run),
         own=repr(run.recipe.name) if ".py:" in run.recipe.name else None,
         size=sum(p.numel() for p in bridge.network.parameters()),
-        can_infill=bridge.knows_given or not bridge.process.doubtful.any(),
+        can_infill=bridge.believes_given,
     )  # fmt: skip
     return f"---\n{_front_matter(run, name, bounds, licence)}---\n\n{body}\n"
 
@@ -122,17 +121,19 @@ def _evaluation(run: Run, bound: BoundResult) -> str:
 
 def _process(bridge: Bridge) -> str:
     """What the forward process is, in a sentence."""
-    process = bridge.process
+    process = bridge.forward_process
+    masked = "Masked diffusion: positions are masked one by one{}, and the model learns to put tokens back."
+    if process is None:
+        kind = f" (order: {type(bridge.corruption).__name__})"
+        return masked.format(", each at a speed of its own" if bridge.learned()["log_speeds"] else kind)
     if isinstance(process, UniformProcess):
         return "Uniform noise: a token is replaced by any state, all equally likely."
     if isinstance(process, TokenwiseMasking):
         return "Masking with a schedule of its own for every state (GenMD4)."
     if not isinstance(process, BridgeProcess):
         return f"A process of class {type(process).__name__}."
-    only_top = bool(process.clocks.running[:, -1].all()) and not process.clocks.running[:, :-1].any()
-    if process.names == 1 and only_top:
-        own = ", each at a speed of its own" if process.clocks.log_speeds is not None else ""
-        return f"Masked diffusion: positions are masked one by one{own}, and the model learns to put tokens back."
+    if process.only_masks:
+        return masked.format("")
     clocks = "clocks that vary in time" if type(process.clocks).__name__ == "Varying" else "steady clocks"
     if isinstance(process.hierarchy, Line):
         return f"The paper's chain: states in a line, lifted to higher ranks by {clocks}, one per rank."
@@ -157,6 +158,6 @@ def _learned(bridge: Bridge, records: list[Record]) -> str:
 
 
 def _head(bridge: Bridge) -> str:
-    if isinstance(bridge.head, MeanHead):
+    if bridge.has_posterior:
         return "logits of the clean token given the other positions"
     return "log scores: ratios of probabilities of noisy tokens"

@@ -10,7 +10,7 @@ from dmb.app.cli.parsing import command
 from dmb.app.display import counting
 from dmb.app.evaluation import RealRows, RecordQuality, TableQuality, likelihood, record_quality, table_quality
 from dmb.app.runs import Run
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data import Columns, DataSet, Records
 from dmb.files import to_json
 from dmb.training.engine import Accelerator, device

@@ -176,9 +176,9 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
     plain = TrainingSettings()
     names = ("orders", "singles", "start", *(f"matrix_{name}" for name in ("objective", "learning_rate", "clip")))
     settings: dict[str, Any] = {name: getattr(plain, name) for name in (*names, "matrix_weight_decay")}
-    settings |= {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear", "speeds": False}
+    settings |= {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear", "write_order": None}
     if recipe.network.network == "columns":
-        settings |= {"network": "mlp", "in_turn": False}
+        settings["network"] = "mlp"
     if recipe.network.network in ("ordered", "causal"):
         settings["network"] = "transformer"
     own = {name.rpartition(".")[2] for name in fixed}

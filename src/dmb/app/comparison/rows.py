@@ -63,7 +63,8 @@ PLACED = {"placed": lambda _, data, recipe:  # windows of text begin anywhere
           recipe.network.placed or not isinstance(data.codec, Text)}
 ORDERED, CAUSAL = (MASK | MEAN | PLACED | {"network": name} for name in ("ordered", "causal"))
 COLUMNS = MASK | MEAN | {"network": "columns"}
-LEARNED = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "speeds": True, "orders": 2, "singles": 6}
+LEARNED = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "write_order": "learned", "orders": 2,
+           "singles": 6}
 ROWS = (
     Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", ONCE | UNIFORM | SCORE | EVEN),
     Row("sedd-absorb", "mask, score head, even times (SEDD)", MASK | SCORE | EVEN),
@@ -96,7 +97,7 @@ ROWS = (
     Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
     Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", ORDERED | LEARNED),
     Row("columns", "mask, whole paths, columns from first to last, a network for each",
-        COLUMNS | {"in_turn": True, "any_order": 0.0}, _narrow),
+        COLUMNS | {"write_order": "fixed", "any_order": 0.0}, _narrow),
     Row("columns-learned", "mask, whole paths, order of columns learned on the bound, a network for each",
         COLUMNS | LEARNED, _narrow),
     Row("autoregressive", "from left to right, causal transformer", CAUSAL),

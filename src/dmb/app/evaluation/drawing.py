@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data.home import Progress, unseen
 from dmb.samplers import State
 from dmb.seeding import seeded
@@ -33,7 +33,7 @@ def draw(
 
     >>> import dmb, torch
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]))
-    >>> bridge = dmb.Bridge(process, dmb.MLP(process.num_states, process.num_positions, width=16))
+    >>> bridge = dmb.MarkovBridge(process, dmb.MLP(process.num_states, process.num_positions, width=16))
     >>> [len(part) for part in draw(bridge, 100, steps=4)]
     [64, 36]
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data.base import DataSet
 from dmb.losses import Bound
 from dmb.seeding import seeded

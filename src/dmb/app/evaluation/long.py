@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.app.evaluation.drawing import AT_ONCE, Advance
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.seeding import seeded
 
 

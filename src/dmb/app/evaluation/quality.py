@@ -15,10 +15,9 @@ from dmb.app.evaluation.inception import NO_CLASSIFIER, Inception
 from dmb.app.loading import load
 from dmb.app.tokenizer import Codes
 from dmb.app.tokenizer.codes import images_of
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data import DataSet, ImageCodec, Picture
 from dmb.data.home import unseen
-from dmb.samplers import default_sampler
 
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
 
@@ -155,7 +154,7 @@ def image_quality(
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.
     """
-    progress = progress or (lambda what: nullcontext(unseen))
+    progress, steps = progress or (lambda what: nullcontext(unseen)), max(steps, bridge.least_steps)
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), seed=seed, advance=advance,
@@ -185,7 +184,7 @@ def image_quality(
         num_features=wanted.shape[1],
         inception_score=score,
         inception_score_deviation=deviation,
-        sampler=sampler or default_sampler(bridge),
+        sampler=sampler or bridge.samplers[0],
         steps=steps,
         guidance=guidance,
         seed=seed,

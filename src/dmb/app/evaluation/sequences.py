@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from dmb.app.evaluation.drawing import Advance, draw
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data import DataSet, Records
 from dmb.data.codecs import Smiles
 

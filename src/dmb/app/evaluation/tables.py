@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from dmb.app.evaluation.drawing import Advance, draw
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data import Columns
 from dmb.data.columns import Column, Date, Number, Value
 from dmb.data.columns.base import as_number

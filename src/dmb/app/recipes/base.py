@@ -4,13 +4,13 @@ You may replace a section by your own: any frozen dataclass with the method `loa
 `ProcessChoice` or `NetworkChoice`. Its fields become flags of the command line like all others.
 """
 
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
 
-from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
-from dmb.bridge import Bridge
+from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
+from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet
 from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, TrainingSettings, refuse_unfit
@@ -27,6 +27,8 @@ class Recipe:
     """A `DataChoice`, or your own dataclass with the same `load`."""
     process: Any
     """A `ProcessChoice`, or your own dataclass with the same `build`."""
+    order: Any = field(default_factory=OrderChoice)
+    """An `OrderChoice`, or your own dataclass with the same `build`."""
     network: Any
     """A `NetworkChoice`, or your own dataclass with the same `build`."""
     head: Literal["mean", "score", "unscaled_score"] = "mean"
@@ -34,14 +36,14 @@ class Recipe:
 
     def sections(self) -> dict[str, Any]:
         """The parts that have settings: dataclasses, ours or the user's."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if is_dataclass(value)}
 
     def settings(self) -> dict[str, Any]:
         """Every setting with its value, by section and name: `network.width`."""
         found = {"head": self.head}
         for section, value in self.sections().items():
-            found |= {f"{section}.{field.name}": getattr(value, field.name) for field in fields(value)}
+            found |= {f"{section}.{each.name}": getattr(value, each.name) for each in fields(value)}
         return found
 
     def differences(self, other: "Recipe") -> dict[str, Any]:
@@ -65,7 +67,7 @@ class Recipe:
         """
         changes: dict[str, Any] = {"head": settings.pop("head", self.head)}
         for section, value in self.sections().items():
-            own = {field.name: settings.pop(field.name) for field in fields(value) if field.name in settings}
+            own = {each.name: settings.pop(each.name) for each in fields(value) if each.name in settings}
             changes[section] = replace(value, **own)
         if settings:
             raise ValueError(f"no setting called {', '.join(settings)}: choose from {', '.join(self.settings())}")
@@ -86,12 +88,14 @@ class Recipe:
         if not isinstance(config, dict):
             raise ValueError(f"not a recipe: {config!r}")
         kinds: dict[str, Any] = {
-            "data": DataChoice, "process": ProcessChoice, "network": NetworkChoice, "training": TrainingSettings
+            "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
+            "training": TrainingSettings,
         }  # fmt: skip
+        config = _upgraded(config)
         if like is not None:
             kinds = {name: type(value) for name, value in like.sections().items()}
         try:
-            given = {field.name: config[field.name] for field in fields(cls)}
+            given = {each.name: config[each.name] for each in fields(cls)}
             check_types(cls, given)
             made = {name: typed(kind, _tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
             return cls(**given | made)
@@ -100,30 +104,32 @@ class Recipe:
 
     def build(self, data: DataSet) -> Bridge:
         """The bridge for `data`, with initial weights drawn from the training seed."""
-        process = self.process.build(data, seeded(self.training.seed, "process"))
+        generator = seeded(self.training.seed, "process")
+        process, order = self.process.build(data, generator), self.order.build(data, generator)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
-            return Bridge(process, self.network.build(process, data), self.head, data.lengths)
+            return put_together(process, order, self.network.build(process, data), self.head, data.lengths)
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
         """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""
         model.refuse_unloadable()
         refuse_unfit(model, data, self.training, fabric)
 
-    def describe(self) -> str:
-        """How it is trained, and for how long."""
+    def describe(self, model: Bridge) -> str:
+        """How the model is trained, and for how long."""
         settings = self.training
-        joint = settings.matrix_objective == "joint"
-        if getattr(self.network, "network", None) in ("ordered", "causal"):
-            matrix = "by whole paths" + (", which learn the order as well" if joint else "")
-        elif joint:
-            matrix = "which learn the rates as well"
-        elif not settings.matrix_steps:
-            matrix = "with fixed rates"
-        else:
-            cycles = "1 cycle" if settings.cycles == 1 else f"{settings.cycles} cycles, each"
-            matrix = f"in {cycles} after {settings.matrix_steps} steps of Matrix-learning"
-        return f"{settings.total_steps:,} steps of Score-learning {matrix}"
+        return f"{settings.total_steps:,} steps of Score-learning {model.describe_training(settings)}"
+
+
+def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a recipe as this version writes it; in 0.2 the speeds of a process were the order of writing."""
+    process = config.get("process")
+    if "order" in config or not isinstance(process, dict) or "speeds" not in process:
+        return config
+    process = dict(process)
+    learned, fixed, tilt = (process.pop(name) for name in ("speeds", "in_turn", "tilt"))
+    order = {"write_order": "learned" if learned else "fixed" if fixed else None, "tilt": tilt}
+    return {**config, "process": process, "order": order}
 
 
 def _tupled(config: Any, like: Any) -> Any:

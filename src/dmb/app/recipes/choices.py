@@ -11,12 +11,14 @@ from tyro.conf import Fixed
 from dmb import grouping
 from dmb.app.loading import load
 from dmb.clocks import Steady, Varying
-from dmb.columnwise import column_network, follow, in_turn, is_narrow
+from dmb.columnwise import column_network, is_narrow
 from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
+from dmb.orders import Fixed as OneOrder
+from dmb.orders import Free, Random, Smooth, WriteOrder, waves
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
 from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
 
@@ -102,14 +104,6 @@ class ProcessChoice:
     clusters as states, or more, are left out."""
     ratio: float = 5.0
     """How many times faster each level of a tree is than the level above it."""
-    speeds: bool = False
-    """Give each position a speed, which decides which positions are destroyed first, and so written last.
-    Speeds are smooth along texts and images; every column of a table has its own."""
-    in_turn: bool = False
-    """Write the columns of a table one after the other, from first to last: fixed speeds, far apart. Tables with more
-    than 32 columns are written in any order."""
-    tilt: float = 0.003
-    """Initial differences between speeds: standard deviation of their random weights."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical", "paced"] = "loglinear"
     """How fast clock time runs. With canonical and paced the expected share of changed tokens grows evenly, whatever the
     rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear."""
@@ -121,17 +115,7 @@ class ProcessChoice:
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical,
             "paced": lambda: Canonical(end=math.log(1000)),
         }  # fmt: skip
-        schedule, speeds = schedules[self.schedule](), self.speeds and (axes_of(data) or True)
-        if not 0 <= self.tilt <= MOST_TILT:
-            raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
-        if self.in_turn and not isinstance(data.codec, Columns):
-            raise ValueError(f"in_turn must be false for {data.name}: only the columns of a table are written in turn")
-        one_order = self.in_turn and is_narrow(data.num_positions)
-        speeds = speeds or one_order
-        if speeds and self.process in ("uniform", "tokenwise"):
-            raise ValueError(
-                f"speeds and in_turn must be false for process={self.process}: only the clocks of a bridge have speeds"
-            )
+        schedule = schedules[self.schedule]()
         if self.process == "uniform":
             return UniformProcess(
                 data.num_positions, data.num_states, schedule=schedule, marginals=marginals,
@@ -142,31 +126,23 @@ class ProcessChoice:
                 marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
             )
         if self.process == "tree":
-            process = BridgeProcess.from_marginals(
+            return BridgeProcess.from_marginals(
                 marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
-                schedule=schedule, speeds=speeds, learn=self.learn,
+                schedule=schedule, learn=self.learn,
             )  # fmt: skip
-        else:
-            process = BridgeProcess.from_marginals(
-                marginals,
-                order=None if self.init in ("match", "nested") else self.order,
-                init=self.init,
-                floor=self.floor,
-                stages=self.stages,
-                tied=self.tied,
-                mask=self.mask,
-                state_counts=data.state_counts,
-                schedule=schedule,
-                clocks=Varying if self.process == "varying" else Steady,
-                learn=self.learn,
-                speeds=speeds,
-            )
-        weights = process.clocks.speed_weights
-        if one_order:
-            follow(process, range(data.num_positions))
-        elif weights is not None:
-            torch.nn.init.normal_(weights, std=self.tilt, generator=generator)
-        return process
+        return BridgeProcess.from_marginals(
+            marginals,
+            order=None if self.init in ("match", "nested") else self.order,
+            init=self.init,
+            floor=self.floor,
+            stages=self.stages,
+            tied=self.tied,
+            mask=self.mask,
+            state_counts=data.state_counts,
+            schedule=schedule,
+            clocks=Varying if self.process == "varying" else Steady,
+            learn=self.learn,
+        )
 
     def _tree(self, data: DataSet) -> Tree:
         if self.grouping == "value":
@@ -184,6 +160,35 @@ class ProcessChoice:
         if vectors is None:
             raise ValueError(f"grouping=vectors needs codes from dmb tokenize, got {data.name}: choose another")
         return grouping.by_vectors(vectors(), clusters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderChoice:
+    """The order in which positions are written, for networks that follow one."""
+
+    write_order: Literal["random", "learned", "fixed"] | None = None
+    """The order of writing, for networks ordered, causal and columns: random; learned, by a speed for each position
+    that is smooth along texts and images (each column of a table has its own); or fixed, from left to right, columns in
+    turn. Tables with more than 32 columns have one network that writes in any order. None: fixed for network causal,
+    otherwise random."""
+    tilt: float = 0.003
+    """Initial differences between learned speeds: standard deviation of their random weights."""
+
+    def build(self, data: DataSet, generator: torch.Generator | None = None) -> WriteOrder | None:
+        """The order for `data`, its random weights drawn from `generator`; None if the network decides."""
+        if not 0 <= self.tilt <= MOST_TILT:
+            raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
+        wide = isinstance(data.codec, Columns) and not is_narrow(data.num_positions)
+        if self.write_order is None or (self.write_order == "fixed" and wide):
+            return None
+        if self.write_order == "fixed":
+            return OneOrder.left_to_right(data.num_positions)
+        if self.write_order == "random":
+            return Random(data.num_positions)
+        axes = axes_of(data)
+        order = Free(data.num_positions) if axes is None else Smooth(waves(axes))
+        torch.nn.init.normal_(order.weights, std=self.tilt, generator=generator)
+        return order
 
 
 def axes_of(data: DataSet) -> tuple[int, ...] | None:
@@ -237,8 +242,6 @@ class NetworkChoice:
         """The network for `process`, which destroys `data`."""
         if self.classes and not data.num_classes:
             raise ValueError("classes needs data with class labels, got data without: use --no-classes")
-        if self.network in ("mlp", "transformer") and in_turn(process):
-            raise ValueError(f"in_turn must be false for network={self.network}, which follows no order")
         options: dict[str, Any] = {
             "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
             "num_classes": data.num_classes if self.classes else 0,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dmb.app.recipes.base import Recipe
-from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
+from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
 from dmb.columnwise import column_training
 from dmb.training import TrainingSettings
 
@@ -19,7 +19,7 @@ ALGORITHM_1 = TrainingSettings(
 PAPER = ProcessChoice(order="descending", floor=0.0, learn="linear")
 
 # Whole paths, and an order of writing that is learned with the network. Masks are the only noise.
-MASKED = ProcessChoice(mask=True, floor=0.0, tied=True, speeds=True)
+MASKED, LEARNED = ProcessChoice(mask=True, floor=0.0, tied=True), OrderChoice(write_order="learned")
 PATHS = TrainingSettings(
     cycles=1, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=0.1, orders=2, singles=6, decay="cosine",
     evaluate_every=500, evaluate_sequences=1024,
@@ -46,6 +46,7 @@ def digits_paths() -> Recipe:
         name="digits_paths",
         data=DataChoice(source="digits"),
         process=MASKED,
+        order=LEARNED,
         network=NetworkChoice(network="ordered", blocks=3, width=64, heads=4, placed=True),
         training=replace(PATHS, score_steps=700, batch_size=32, learning_rate=2e-3, warmup=50, evaluate_every=350),
     )
@@ -60,7 +61,8 @@ def table() -> Recipe:
     return Recipe(
         name="table",
         data=DataChoice(source="table.csv"),
-        process=ProcessChoice(mask=True, floor=0.0, in_turn=True),
+        process=ProcessChoice(mask=True, floor=0.0),
+        order=OrderChoice(write_order="fixed"),
         network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.0),
         training=column_training(rows=100_000, columns=10),
     )
@@ -83,6 +85,7 @@ def sequences() -> Recipe:
         name="sequences",
         data=DataChoice(source="digits"),
         process=MASKED,
+        order=LEARNED,
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, placed=True),
         training=replace(PATHS, score_steps=2500, batch_size=32, warmup=200),
     )
@@ -91,13 +94,14 @@ def sequences() -> Recipe:
 def text() -> Recipe:
     """Text: your own file, or `pydocs`, English from Python's documentation: 20 minutes.
 
-    Learned by whole paths, with an order of writing that is learned too (`speeds`). Masks are the only noise, and what
-    a template gives comes first in the order, so that it is believed.
+    Learned by whole paths, with an order of writing that is learned too (`write_order`). Masks are the only noise, and
+    what a template gives comes first in the order, so that it is believed.
     """
     return Recipe(
         name="text",
         data=DataChoice(source="pydocs", length=64),
         process=MASKED,
+        order=LEARNED,
         network=NetworkChoice(network="ordered"),
         training=replace(PATHS, score_steps=2500, batch_size=64, patience=2),
     )
@@ -131,6 +135,7 @@ def records() -> Recipe:
         name="records",
         data=DataChoice(source="proteins.fasta", read_as="records"),
         process=MASKED,
+        order=LEARNED,
         network=NetworkChoice(network="ordered", blocks=3, placed=True),
         training=replace(
             PATHS, score_steps=500, batch_size=32, learning_rate=2e-3, patience=4, evaluate_every=100,
@@ -145,6 +150,7 @@ def text8() -> Recipe:
         name="text8",
         data=DataChoice(source="text8", length=128),
         process=MASKED,
+        order=LEARNED,
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, dropout=0.0),
         training=replace(PATHS, score_steps=5000, batch_size=32, warmup=200),
     )

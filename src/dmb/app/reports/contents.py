@@ -1,6 +1,5 @@
 """Everything a report is made of: what the run folder holds, and samples of its model."""
 
-import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,10 +7,7 @@ from dmb.app.records import best, read_bounds, read_images, read_metrics, read_r
 from dmb.app.reports.sampling import effort, reverse_path
 from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
-from dmb.bridge import Bridge
 from dmb.data.codecs import Rows
-from dmb.processes import ForwardProcess
-from dmb.schedules import Canonical
 from dmb.seeding import seeded
 
 
@@ -40,19 +36,11 @@ class Contents:
         """How examples are shown."""
         self.columns = self.view.columns if isinstance(self.view, Rows) else None
         """Names of the columns of a table; None for other data, in which a token means the same at every position."""
-        self.symbols = Symbols(run.codec, self.bridge.process)
-        self.process = in_time_of_samples(self.bridge)
+        self.symbols = Symbols(run.codec, self.bridge.states)
+        self.process = self.bridge.forward_process
+        """None if masks are written in an order, without times."""
         samples, self.steps = effort(self.bridge)
         generator = seeded(seed, "report", "samples", device=self.bridge.device)
         self.reverse = reverse_path(self.bridge, samples, self.steps, generator=generator)
         """States of the samples on their way from noise to data, after some of the `steps` network calls."""
         self.samples = self.reverse[-1].x
-
-
-def in_time_of_samples(bridge: Bridge) -> ForwardProcess:
-    """The forward process, in the time of the samples: by whole paths its own schedule means nothing."""
-    process = bridge.process
-    if bridge.ordered is not None:
-        process = copy.deepcopy(process)
-        process.schedule = Canonical(survival=1e-6).bind(process.stage_mass)  # in truth nothing survives
-    return process

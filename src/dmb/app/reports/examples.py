@@ -5,11 +5,10 @@ import io
 from itertools import groupby
 
 import numpy as np
-import torch
 from jaxtyping import UInt8
 
 from dmb.app.reports.contents import Block, Contents
-from dmb.app.reports.sampling import forward_path
+from dmb.app.reports.sampling import SHOWN
 from dmb.app.reports.symbols import NAME
 from dmb.data.codecs import Images, Lines
 from dmb.data.codecs.grid import pillow, sheet
@@ -25,14 +24,10 @@ def trajectories(contents: Contents) -> list[Block]:
     """Validation examples on their way to noise, samples on their way from it."""
     device = contents.bridge.device
     generator = seeded(contents.seed, "report", "forward", device=device)
-    x_0, lengths = contents.examples[:PICTURES].to(device), contents.bridge.lengths
-    forward = forward_path(contents.process, x_0, generator=generator)
-    if lengths is not None:  # padding stays
-        absent = lengths.absent(x_0)
-        forward = [State(state.t, torch.where(absent, x_0, state.x)) for state in forward]
+    forward = contents.bridge.corruption_path(contents.examples[:PICTURES].to(device), SHOWN, generator=generator)
     there = "Validation data on the way to noise, at times between which equal shares of all changes fall."
     back = f"Samples on the way from noise to data, in {contents.steps} steps."
-    time = "" if contents.bridge.ordered is None else " Time is the share of masked tokens."
+    time = f" {contents.bridge.meaning_of_time}".rstrip()
     return [
         _path(contents, forward, "Forward", there + time, clean=0),
         _path(contents, contents.reverse, "Reverse", back + time, clean=-1),
@@ -70,7 +65,7 @@ def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
 
 def _path(contents: Contents, path: list[State], title: str, note: str, clean: int) -> Block:
     """A few images, or one example, at several times; `clean` is the index of the state that has no noise."""
-    view, names, tokens = contents.view, contents.bridge.process.names, [state.x[:PICTURES].cpu() for state in path]
+    view, names, tokens = contents.view, contents.bridge.states.names, [state.x[:PICTURES].cpu() for state in path]
     # a time so small that two places would be 0 is given in powers of ten
     times = [f"t\u00a0=\u00a0{s.t:.2f}" if s.t == 0 or s.t >= 5e-3 else f"t\u00a0=\u00a0{s.t:.0e}" for s in path]
     if isinstance(view, Images):

@@ -96,6 +96,8 @@ def _by_clock(contents: Contents) -> Block | None:
 
 def _survival(contents: Contents) -> Block | None:
     process, columns = contents.process, contents.columns
+    if process is None:
+        return None
     states, chance = survival_by_state(process, TIMES, pooled=columns is None)
     if not len(states) or np.ptp(chance, axis=0).max() < ALIKE:
         return None
@@ -107,19 +109,17 @@ def _survival(contents: Contents) -> Block | None:
         label = contents.symbols.label(state, position)
         names[line] = label if columns is None else f"{columns[position][:18]} = {label}"
     note = "The chance that a token is still unchanged, one line per state: the lower, the earlier it is destroyed."
-    note += " Time t is the expected share of masked tokens." if contents.bridge.ordered is not None else ""
     note += f" Only the {MOST_LINES} most frequent states are shown." if len(states) == MOST_LINES else ""
     drawn = to_svg(figures.survival(TIMES, chance, names), "survival")
     return Block(kind="figure", title="What is destroyed when", body=drawn, note=note)
 
 
 def _speeds(contents: Contents) -> Block | None:
-    ordered, d = contents.bridge.ordered, contents.bridge.num_positions
+    d = contents.bridge.num_positions
     rows = [np.array(r.log_speeds) for r in contents.records if len(r.log_speeds) == d]
-    one_order = ordered is not None and ordered.order is not None  # whatever the speeds are
-    if one_order or len(rows) < 2 or not np.abs(rows[-1] - rows[0]).max() > MOVED:
+    if len(rows) < 2 or not np.abs(rows[-1] - rows[0]).max() > MOVED:
         return None
-    done = "masked" if contents.bridge.process.names == 1 else "destroyed"
+    done = "masked" if contents.bridge.states.names == 1 else "destroyed"
     note = f"The logarithm of each speed: the larger, the earlier a position is {done}, and the later it is written."
     first, last, title = rows[0], rows[-1], "Learned speeds of positions"
     if contents.columns is None:
@@ -131,9 +131,9 @@ def _speeds(contents: Contents) -> Block | None:
 
 def _over_training(contents: Contents) -> Block | None:
     """Rates or exponents of the clocks that moved most."""
-    process = contents.bridge.process
-    now = process.learned()
-    if now is None or process.log_speeds is not None:  # one clock per position, whose rate is nothing but a speed
+    process = contents.process
+    now = None if process is None or process.only_masks else process.learned()
+    if now is None:
         return None
     if _matrix_records(contents):  # `_by_clock` shows them
         return None
@@ -155,7 +155,7 @@ def _over_training(contents: Contents) -> Block | None:
 
 def _clock(contents: Contents, k: int) -> str:
     """The state that a clock leads into or an exponent belongs to, where that is the same at all positions."""
-    process = contents.bridge.process
+    process = contents.process
     into = process.hierarchy.clock_into if isinstance(process, BridgeProcess) else None
     if contents.columns is not None or (into is not None and not (into == into[:1]).all()):
         return f"{'state' if into is None else 'clock'} {k + 1}"

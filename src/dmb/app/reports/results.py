@@ -75,7 +75,7 @@ def compared(runs: list[Contents]) -> Block:
         bound, seconds = contents.bounds.get("test"), contents.records[-1].seconds if contents.records else math.nan
         cells = ["–"] * 3 if bound is None else _row(contents, "test", bound)
         took = duration(seconds) if math.isfinite(seconds) else "–"
-        rows.append([contents.run.path.name, contents.run.recipe.describe(), *cells, took])
+        rows.append([contents.run.path.name, contents.run.recipe.describe(contents.bridge), *cells, took])
     token = runs[0].run.codec.token
     header = ["run", "how it is trained", f"bound, bits per {token}", "marginals alone", "saved", "training"]
     return Block(kind="table", body=(header, rows), note="On test data; ± is one standard error.")
@@ -152,7 +152,7 @@ def _unigram(contents: Contents, split: str) -> float:
 def _facts(contents: Contents) -> list[tuple[str, str]]:
     """What was trained on what, for how long; and how good images are, if that was evaluated."""
     bridge, view, run = contents.bridge, contents.view, contents.run
-    kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.process)
+    kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.corruption)
     if isinstance(view, Images):
         kind = f"images of {view.pixels.shape[2]} × {view.pixels.shape[1]} pixels"
     sizes = [f"{type(part).__name__} with {sum(p.numel() for p in part.parameters()):,} parameters" for part in parts]

@@ -1,15 +1,10 @@
 """Paths between data and noise, both ways, and how many of them a report is worth."""
 
-from itertools import pairwise
-
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.networks import OrderedNetwork, OrderedTransformer, Transformer
-from dmb.processes import ForwardProcess
-from dmb.samplers import State, time_grid
+from dmb.samplers import State
 
 SHOWN, SAMPLES = 8, (256, 64, 32, 16, 8, 4)
 """States of a path that a report shows, and how many samples it may have."""
@@ -20,9 +15,9 @@ BUDGET, LARGEST = 5e11, 2**22
 def effort(bridge: Bridge) -> tuple[int, int]:
     """The most samples that the budget allows, and steps for them; a pure function of the model's size."""
     parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
-    network, positions, states = bridge.ordered or bridge.network, bridge.num_positions, bridge.num_states
+    network, positions, states = bridge.network, bridge.num_positions, bridge.num_states
     for samples in SAMPLES:
-        steps = min(bridge.usual_steps, max(16, samples)) if bridge.ordered is None else positions
+        steps = bridge.steps_within(max(16, samples))
         # a transformer uses its weights once per token, an MLP once per sequence
         used = steps * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
         if isinstance(network, OrderedTransformer):
@@ -31,18 +26,6 @@ def effort(bridge: Bridge) -> tuple[int, int]:
         if cost <= BUDGET and samples * positions * states <= LARGEST:
             break
     return samples, steps
-
-
-@torch.no_grad()
-def forward_path(process: ForwardProcess, x_0: Int[Tensor, "b d"], *, generator: torch.Generator) -> list[State]:
-    """The same sequences at times from 0 to 1, each drawn from the one before: one path, not many marginals.
-
-    The times are such that equal shares of all changes fall between them.
-    """
-    path = [State(0.0, x_0)]
-    for start, t in pairwise(time_grid(process, SHOWN - 1).flip(0).tolist()):
-        path.append(State(t, process.sample(path[-1].x, t, start=start, generator=generator)))
-    return path
 
 
 def reverse_path(bridge: Bridge, samples: int, steps: int, *, generator: torch.Generator) -> list[State]:

@@ -8,7 +8,8 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dmb.data.codecs import Codec, Images
-from dmb.processes import BridgeProcess, ForwardProcess
+from dmb.processes import BridgeProcess
+from dmb.states import States
 
 NAME = "▒"  # stands for a mask, or for the name of a group of states
 LONGEST, MEMBERS = 24, 5  # characters of a label, and members of a group in one; the rest is cut off
@@ -16,17 +17,17 @@ ORANGE = np.array([0xD9, 0x66, 0x2B])
 
 
 class Symbols:
-    """Tokens of a process as symbols or as images; its last states may be names that the codec does not know."""
+    """Tokens as symbols or as images; its last states may be names that the codec does not know."""
 
-    def __init__(self, codec: Codec, process: ForwardProcess):
-        self.codec, self.process, self.first = codec, process, process.num_states - process.names
-        states = torch.arange(process.num_states)
+    def __init__(self, codec: Codec, space: States):
+        self.codec, self.space, self.first = codec, space, space.num_states - space.names
+        states = torch.arange(space.num_states)
         name = (states >= self.first)[None]
         self._share, self._middle = name.float(), torch.where(name, 0, states)
-        if process.names > 1 and isinstance(process, BridgeProcess):
+        if space.names > 1 and isinstance(space, BridgeProcess):
             # by sums along the hierarchy: a table of states by names would be large
-            data = process.data_states.cpu().double()
-            count, total = process.hierarchy.below(torch.stack([data, data * states]).to(process.device)).cpu()
+            data = space.data_states.cpu().double()
+            count, total = space.hierarchy.below(torch.stack([data, data * states]).to(space.device)).cpu()
             self._share = torch.where(name, count / data.sum(-1, keepdim=True), 0.0).float()
             self._middle = torch.where(name, (total / count.clamp(min=1)).floor().long(), states)
 
@@ -54,7 +55,7 @@ class Symbols:
         """A state of one position, short and visible; of a name, what lies below it at the first position."""
         if state >= self.first:
             return self._group(state)
-        tokens = torch.full((1, self.process.num_positions), -1)
+        tokens = torch.full((1, self.space.num_positions), -1)
         tokens[0, position] = state
         view = self.codec.view(tokens)
         symbol = printable(str(state) if isinstance(view, Images) else view.symbols[0][position] or "", "↵⇥")
@@ -63,10 +64,10 @@ class Symbols:
         return symbol if len(symbol) <= LONGEST else symbol[: LONGEST - 1] + "…"
 
     def _group(self, name: int) -> str:
-        if self.process.names == 1 or not isinstance(self.process, BridgeProcess):
+        if self.space.names == 1 or not isinstance(self.space, BridgeProcess):
             return "mask"
-        hierarchy = self.process.hierarchy
-        names = torch.full((1, len(hierarchy.clock_into)), name, device=self.process.device)
+        hierarchy = self.space.hierarchy
+        names = torch.full((1, len(hierarchy.clock_into)), name, device=self.space.device)
         below = hierarchy.under(names)[0, 0, : self.first].nonzero()[:, 0].tolist()
         more = f" +{len(below) - MEMBERS}" if len(below) > MEMBERS else ""
         return "any" if len(below) == self.first else "{" + " ".join(map(self.label, below[:MEMBERS])) + more + "}"

@@ -12,17 +12,14 @@ from torch import Tensor
 
 from dmb.app.evaluation.drawing import AT_ONCE, states
 from dmb.app.records import best, read_bounds, read_metrics
-from dmb.app.reports.contents import in_time_of_samples
-from dmb.app.reports.sampling import forward_path
+from dmb.app.reports.sampling import SHOWN
 from dmb.app.reports.symbols import Symbols
 from dmb.app.runs import Run
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.options import LONGEST, Options, number, whole
-from dmb.bridge import Bridge
+from dmb.bridges import Bridge
 from dmb.data.codecs import Rows
-from dmb.heads import MeanHead
-from dmb.paths import path_costs, turns_for
-from dmb.samplers import SAMPLERS, State
+from dmb.samplers import State
 from dmb.seeding import seeded
 
 LARGEST = 1 << 27
@@ -68,13 +65,12 @@ class Playground:
     def __init__(self, run: Run, device: str = "cpu"):
         self.run, self.codec = run, run.codec
         self.bridge: Bridge = run.bridge(device).eval().requires_grad_(False)
-        self.symbols = Symbols(run.codec, self.bridge.process)
+        self.symbols = Symbols(run.codec, self.bridge.states)
         self.examples: Int[Tensor, "e d"] = run.summary()["examples"]
         self.marginals = run.summary()["marginals"]
         self.view = run.codec.view(self.examples[:1])
         self.calls = 0
         """Network calls of all draws so far."""
-        self._forward = in_time_of_samples(self.bridge)
         self._per_call, self._per_row = self._measured()
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -82,24 +78,22 @@ class Playground:
     @property
     def samplers(self) -> list[str]:
         """Names of the samplers that the model can use, the default first."""
-        if isinstance(self.bridge.head, MeanHead):
-            return ["ancestral", *(name for name in SAMPLERS if name != "ancestral")]
-        return ["tweedie", "euler"]
+        return list(self.bridge.samplers)
 
     @property
     def from_left(self) -> bool:
         """Whether the network follows one order, so that only a beginning can be given."""
-        return self.bridge.ordered is not None and self.bridge.ordered.order is not None
+        return self.bridge.from_left
 
     def about(self) -> list[tuple[str, str]]:
         """The model in a few facts."""
         bridge, run, source = self.bridge, self.run, Path(self.run.recipe.data.source).name
         names = "columns" if isinstance(self.view, Rows) else f"{self.codec.token}s"
         size = sum(parameter.numel() for parameter in bridge.network.parameters())
-        masks = {0: "", 1: " with a mask"}.get(bridge.process.names, f" with {bridge.process.names} names")
+        masks = {0: "", 1: " with a mask"}.get(bridge.states.names, f" with {bridge.states.names} names")
         facts = [
             ("Data", f"{source}: {bridge.num_positions:,} {names}, {self.codec.num_states:,} states"),
-            ("Forward process", f"{type(bridge.process).__name__}{masks}"),
+            (bridge.corruption_title, f"{type(bridge.corruption).__name__}{masks}"),
             ("Network", f"{type(bridge.network).__name__} with {size:,} parameters"),
         ]
         record, found = best(read_metrics(run.path)), read_bounds(run.path)
@@ -137,7 +131,8 @@ class Playground:
         batches, per_batch = math.ceil(options.n / AT_ONCE), self._calls(options, blanks)
         finished, x, step, batch = list[Tensor](), torch.empty(0, self.bridge.num_positions), 0, 0
         for first, state in states(
-            self.bridge, options.n, labels=labels, seed=options.seed, template=template, steps=options.steps,
+            self.bridge, options.n, labels=labels, seed=options.seed, template=template,
+            steps=max(options.steps, self.bridge.least_steps),
             sampler=options.sampler, temperature=options.temperature,
             guidance=1.0 if labels is None else options.guidance,
         ):  # fmt: skip
@@ -153,7 +148,7 @@ class Playground:
 
     def certainty(self, film: Film, sample: int) -> Certainty | None:
         """How certain the model was at every frame; None for a score head, which has no posterior."""
-        if not isinstance(self.bridge.head, MeanHead):
+        if not self.bridge.has_posterior:
             return None
         x, device = film.of(sample), self.bridge.device
         likeliest, probability = x.clone(), torch.ones(x.shape)
@@ -223,8 +218,8 @@ class Playground:
         if (written.int().diff() > 0).any():
             raise ValueError("this model writes from left to right: the blanks must come last")
         bridge = self.bridge
-        turn = turns_for(bridge, 1)
-        costs = path_costs(bridge, x.to(bridge.device), turn, None if label is None else label.to(bridge.device))
+        costs = bridge.nats_from_left(x, label)
+        assert costs is not None
         nats = costs[0, written.to(costs.device)].double().sum().item()
         if bridge.lengths is not None:
             nats += bridge.lengths.nats(bridge.lengths.of(x)).item()
@@ -240,27 +235,21 @@ class Playground:
         whole("seed", seed, 0, 1 << 53)
         x_0 = self.examples[int(example) - 1 : int(example)].to(self.bridge.device)
         generator = seeded(seed, "noise", device=self.bridge.device)
-        x_t = self._forward.sample(x_0.expand(copies, -1), float(t), generator=generator)
-        if self.bridge.lengths is not None:
-            x_t = torch.where(self.bridge.lengths.absent(x_0), x_0, x_t)
+        x_t = self.bridge.corrupt(x_0.expand(copies, -1), float(t), generator=generator)
         return torch.cat([x_0, x_t]).cpu()
 
     def way(self, example: int, seed: int = 0) -> list[State]:
         """A validation example on its way to noise, at times between which equal shares of all changes fall."""
         whole("example", example, 1, len(self.examples))
         x_0 = self.examples[int(example) - 1 : int(example)].to(self.bridge.device)
-        path = forward_path(self._forward, x_0, generator=seeded(seed, "way", device=self.bridge.device))
-        lengths = self.bridge.lengths
-        stays = None if lengths is None else lengths.absent(x_0)
-        return [State(t, (x if stays is None else torch.where(stays, x_0, x)).cpu()) for t, x in path]
+        generator = seeded(seed, "way", device=self.bridge.device)
+        return [State(t, x.cpu()) for t, x in self.bridge.corruption_path(x_0, SHOWN, generator=generator)]
 
     # -- how long, how large ------------------------------------------------------------------------------------------
 
     def _calls(self, options: Options, blanks: int) -> int:
         """Network calls of one batch, about."""
-        if self.from_left or (self.bridge.ordered is not None and options.sampler == "first_hitting"):
-            return max(1, blanks)
-        return options.steps + (blanks if options.sampler == "first_hitting" else 0)
+        return self.bridge.calls(options.steps, options.sampler, blanks)
 
     def _refuse_too_large(self, options: Options, template: Int[Tensor, " d"] | None) -> None:
         together = min(options.n, AT_ONCE) * self.bridge.num_positions * self.bridge.num_states
@@ -276,10 +265,10 @@ class Playground:
 
     def _measured(self) -> tuple[float, float]:
         """Seconds of a network call: a fixed part, and a part for each row."""
-        took = {}
+        took, steps = {}, max(2, self.bridge.least_steps)
         for rows in (1, 1, 8):  # the first one warms up
             began = time.perf_counter()
-            states_seen = sum(1 for _ in self.bridge.trajectory(rows, steps=2, generator=seeded(0, "speed")))
+            states_seen = sum(1 for _ in self.bridge.trajectory(rows, steps=steps, generator=seeded(0, "speed")))
             took[rows] = (time.perf_counter() - began) / states_seen
         per_row = max(0.0, (took[8] - took[1]) / 7)
         return max(0.0, took[1] - per_row), per_row

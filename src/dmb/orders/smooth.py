@@ -1,8 +1,13 @@
-"""Speeds of positions that are smooth in the position: a ramp and low waves along every axis."""
+"""Orders whose speeds are smooth in the position: a ramp and low waves along every axis."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+
+from dmb.orders.random import Random, narrow
 
 WAVES = 4
 """Cosines per axis."""
@@ -10,6 +15,41 @@ WAVES = 4
 SLOPE = 2.5
 """Of the ramp, per position, whatever the length. It is steeper than the waves, so that the direction of an order is
 learned before its shape."""
+
+
+class Smooth(Random):
+    r"""Speeds that are smooth in the position, `log v = B w`: weights are learned, so that one gradient moves all.
+
+    All speeds are equal at first.
+
+    Args:
+        basis: functions of the position, such as `waves` along the axes of a text or an image.
+
+    >>> Smooth(waves((8, 8))).weights.shape
+    torch.Size([10])
+    """
+
+    basis: Float[Tensor, "d k"]
+
+    def __init__(self, basis: Float[Tensor, "d k"]):
+        super().__init__(len(basis))
+        self.register_buffer("basis", basis.clone())
+        self.weights = nn.Parameter(basis.new_zeros(basis.shape[1]))
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor]) -> "Smooth":
+        return cls(tensors["basis"])
+
+    @property
+    def log_speeds(self) -> Float[Tensor, " d"]:
+        return self.basis @ self.weights
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        narrow(self.weights, self.log_speeds)
 
 
 def waves(shape: tuple[int, ...], count: int = WAVES) -> Float[Tensor, "d k"]:

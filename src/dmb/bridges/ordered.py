@@ -1,0 +1,380 @@
+"""Whole paths: positions are masked, and written, in an order, and a network gives the cost of a path in one pass."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dmb import checks, numerics, paths
+from dmb.bridges.base import Bridge, Estimator, Sliceable
+from dmb.lengths import Lengths
+from dmb.losses import Bound
+from dmb.networks import OrderedNetwork
+from dmb.networks.base import unwrapped
+from dmb.orders import Fixed, WriteOrder, by_call
+from dmb.samplers import Decoding, Sampler, State, in_order, share_grid
+from dmb.states import States
+
+if TYPE_CHECKING:
+    from dmb.training.settings import TrainingSettings
+
+INFILL, ANY_ORDER = 0.25, 0.5
+"""Shares of training sequences with given positions, and in orders drawn evenly from all, where one is preferred."""
+MOST_SPEEDS_LOGGED = 4096
+
+
+class OrderedBridge(Bridge):
+    """An order of writing, and a network that gives the token at each position from those of earlier turns.
+
+    It is the reverse of masking position after position (math §9): only the order in which they are masked matters, so
+    there are no times, no rates and no prior. The bound is a mean over orders; with one order it is the likelihood.
+
+    Args:
+        order: which position is written when, see `dmb.orders`.
+        network: an `OrderedNetwork`, whose last state is the mask.
+        states: the states of each position, with a mask: `States.with_mask(num_positions, num_values)`.
+        lengths: for sequences of different lengths, padded at the end: the law of the length. Padding is then given in
+            `loss`, `bound` and `sample`. Default: all sequences have all positions.
+
+    By default `sample` and `trajectory` write one position per call of the network, and are exact. With fewer `steps`,
+    positions of one call are drawn independently, given those of earlier calls. The `sampler` is `ancestral` (default),
+    or `first_hitting`: one position per call whatever `steps` is.
+
+    >>> import dmb
+    >>> states = dmb.States.with_mask(num_positions=4, num_values=3)
+    >>> network = dmb.OrderedTransformer.for_states(states, width=16, heads=2, blocks=1)
+    >>> bridge = dmb.OrderedBridge(dmb.orders.Random(4), network, states)
+    >>> bridge.sample(2, steps=2).shape
+    torch.Size([2, 4])
+    >>> bridge.bound(torch.tensor([[0, 1, 2, 0]])).bits_per_token  # an untrained network: three values, all alike
+    1.584962...
+    """
+
+    corruption_name, corruption_title, has_prior = "order", "Order of writing", False
+    meaning_of_time = "Time is the share of masked tokens."
+    parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
+    has_posterior, believes_given = True, True
+    samplers = ("ancestral", "first_hitting")
+
+    def __init__(self, order: WriteOrder, network: nn.Module, states: States, lengths: Lengths | None = None):
+        super().__init__()
+        self.order, self.states = order, states
+        inner = unwrapped(network)
+        if not isinstance(inner, OrderedNetwork):
+            kind = type(inner).__name__
+            raise ValueError(
+                f"network must be an OrderedNetwork, got a {kind}, which MarkovBridge(process, network) takes"
+            )
+        if states.names != 1:
+            raise ValueError(f"states must have one name, the mask: States.with_mask makes them, got {states.names}")
+        if order.num_positions != states.num_positions:
+            raise ValueError(f"order must have {states.num_positions} positions like states, got {order.num_positions}")
+        self._put_together(network, lengths)
+        if inner.order is not None and not (isinstance(order, Fixed) and order.order.tolist() == inner.order.tolist()):
+            raise ValueError(
+                f"a {type(inner).__name__} follows one order only: give it orders.Fixed.left_to_right(num_positions)"
+            )
+
+    @property
+    def ordered(self) -> OrderedNetwork:
+        """The network, without the wrapper of an engine."""
+        network = unwrapped(self.network)
+        assert isinstance(network, OrderedNetwork)
+        return network
+
+    @property
+    def usual_steps(self) -> int:
+        return self.num_positions
+
+    @property
+    def from_left(self) -> bool:
+        return self.ordered.order is not None
+
+    def steps_within(self, most: int) -> int:
+        return self.num_positions
+
+    def calls(self, steps: int, sampler: str, blanks: int) -> int:
+        return max(1, blanks) if self.from_left or sampler == "first_hitting" else steps
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def turns(
+        self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        """The turn of each position of `batch` rows; a ValueError if the network cannot begin with the given ones."""
+        turn, only = self.order.turns(batch, given=given, generator=generator), self.ordered.order
+        if only is not None and given is not None and (turn.gather(1, only.expand(batch, -1)).diff() < 0).any():
+            raise ValueError(
+                f"a {type(self.ordered).__name__} follows one order only: given positions must come first in that order"
+            )
+        return turn
+
+    def token_nats(
+        self, x_0: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b d"]:
+        """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
+        output = self.without_padding(self.network(x_0, turn=turn, **({} if label is None else {"label": label})))
+        logits = torch.where(self.states.data_states, output.to(numerics.at_least_float32(output)), -torch.inf)
+        return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
+
+    def loss(
+        self,
+        x_0: Int[Tensor, "b d"],
+        *,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        orders: int = 1,
+        singles: int = 0,
+        any_order: float = 0.0,
+        learn_order: bool = False,
+        rows: Int[Tensor, " k"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, " k"]:
+        """The training loss: the cost of a random path of each sequence, in nats.
+
+        Its gradient reaches the network and, with `learn_order`, what the order learns. The arguments are explained at
+        `dmb.paths.path_loss`.
+        """
+        x_0, label, given = self._data(x_0, label, given)
+        return paths.path_loss(
+            self, x_0, label=label, given=given, orders=orders, singles=singles, any_order=any_order,
+            learn_order=learn_order, rows=rows, generator=generator,
+        )  # fmt: skip
+
+    def bound(
+        self,
+        x_0: Int[Tensor, "N d"] | Sliceable,
+        *,
+        label: Int[Tensor, " N"] | None = None,
+        given: Bool[Tensor, "N d"] | None = None,
+        samples: int = 1,
+        any_order: float = 0.0,
+        batch_size: int = 128,
+        generator: torch.Generator | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Bound:
+        """An upper bound on `-log p(x_0)`, with its standard error: the mean cost of random paths.
+
+        If lengths differ, the prior part is `-log p(length)`, and padding costs nothing. The arguments are explained at
+        `dmb.paths.path_bound`; `x_0` may also be a split of a data set, such as `data.test`.
+        """
+        x_0, label, given = self._rows(x_0, label, given)
+        with self._evaluating():
+            return paths.path_bound(
+                self, x_0, label=label, given=given, samples=samples, any_order=any_order, batch_size=batch_size,
+                generator=generator, progress=progress,
+            )  # fmt: skip
+
+    def log_posterior(
+        self,
+        x_t: Int[Tensor, "b d"],
+        t: Any = None,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b d n"]:
+        """`log p(x_0 | x_t)` at each position. What is not masked shows how far the path has come, not `t`."""
+        x_t = self.states.tokens("x_t", x_t).to(self.device)
+        return self.conditionals(x_t, x_t != self.num_states - 1, label=label)
+
+    @torch.no_grad()
+    def conditionals(
+        self,
+        x: Int[Tensor, "b d"],
+        known: Bool[Tensor, "b d"],
+        *,
+        at: Int[Tensor, "b m"] | None = None,
+        label: Int[Tensor, " b"] | None = None,
+    ) -> Float[Tensor, "b m n"]:
+        """`log p(x_i | x_S)` for positions `i`, with `S` the known ones, see `Bridge.conditionals`."""
+        x, known, label = x.to(self.device), known.to(self.device), self._label(label, len(x))
+        x_t, states = torch.where(known, x, self.num_states - 1), self.states.data_states
+        turn = self.ordered.standing_first(x_t)
+        with self._evaluating():
+            if at is None:
+                output = self.network(x_t, turn=turn, **({} if label is None else {"label": label}))
+            else:
+                at = at.to(self.device)
+                output = self.ordered.outputs_at(x_t, turn, at, label)
+                x, known, states = x.gather(1, at), known.gather(1, at), states.expand(self.num_positions, -1)[at]
+        output = self.without_padding(output)
+        log_p = torch.where(states, output.to(numerics.at_least_float32(output)), -torch.inf).double().log_softmax(-1)
+        certain = torch.where(torch.arange(self.num_states, device=x.device) == x[..., None], 0.0, -torch.inf)
+        return torch.where(known[..., None], certain.to(log_p), log_p)
+
+    def write_order(self) -> WriteOrder:
+        return self.order
+
+    def nats_from_left(
+        self, x_0: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b d"] | None:
+        if not self.from_left:
+            return None
+        x_0, label, _ = self._data(x_0, label, None)
+        return self.token_nats(x_0, self.order.turns(len(x_0)), label)
+
+    def corrupt(
+        self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        """The share `t` of the positions of each row is masked, those of the last turns."""
+        given = self._given(x_0, None)
+        call = by_call(self.order.turns(len(x_0), given=given, generator=generator), torch.tensor([1.0, t, 0.0]), given)
+        return torch.where(call > 0, self.num_states - 1, x_0)
+
+    def corruption_path(
+        self, x_0: Int[Tensor, "b d"], states: int, *, generator: torch.Generator | None = None
+    ) -> list[State]:
+        given, shares = self._given(x_0, None), share_grid(states - 1)
+        call = by_call(self.order.turns(len(x_0), given=given, generator=generator), shares, given)
+        left = enumerate(shares.flip(0).tolist())
+        return [State(t, torch.where(call >= states - 1 - step, self.num_states - 1, x_0)) for step, t in left]
+
+    # -- sampling -----------------------------------------------------------------------------------------------------
+
+    def _chain(
+        self,
+        decoding: Decoding,
+        count: int,
+        kept: Int[Tensor, "r d"] | None,
+        steps: int | None,
+        sampler: str | Sampler | None,
+        grid: str | Float[Tensor, " k"],
+        generator: torch.Generator | None,
+    ) -> Iterator[State]:
+        if sampler is not None and not isinstance(sampler, str):
+            raise ValueError(f"sampler must be one of {', '.join(self.samplers)} for an OrderedBridge, got a function")
+        name = checks.choice("sampler", sampler or self.samplers[0], self.samplers)
+        shares = share_grid(self.usual_steps if steps is None else steps, grid)
+        x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
+        if kept is not None and decoding.given is not None:
+            x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
+        turn = self.turns(count, given=decoding.given, generator=generator)
+        if self.from_left and len(shares) <= (blanks := int((x_T == self.num_states - 1).sum(-1).max())):
+            kind = type(self.ordered).__name__
+            raise ValueError(f"steps must be left out for a {kind}, which writes one of {blanks} blanks per call")
+        one_by_one = name == "first_hitting" or self.from_left or (steps is None and grid == "canonical")
+        return in_order(self.ordered, self.states, decoding, x_T, turn, None if one_by_one else shares, generator)
+
+    def arrivals(self, chains: int, *, steps: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
+        x = self.sample(chains, steps=max(steps, self.least_steps), generator=generator)
+        return F.one_hot(x, self.num_states).to(torch.get_default_dtype())
+
+    # -- what training asks -------------------------------------------------------------------------------------------
+
+    @property
+    def corruption(self) -> WriteOrder:
+        return self.order
+
+    def with_parts(self, corruption: WriteOrder, network: nn.Module) -> "OrderedBridge":
+        return type(self)(corruption, network, copy.deepcopy(self.states), self.lengths)
+
+    def prior_loss(self, mu: Float[Tensor, "h m"] | None = None) -> Float[Tensor, ""]:
+        """0: a path ends only when everything is masked, and then nothing is left of the data."""
+        return torch.zeros((), device=self.device)
+
+    def check_settings(self, settings: "TrainingSettings") -> None:
+        kind, learns = type(self.ordered).__name__, any(p.requires_grad for p in self.order.parameters())
+        if self.from_left:
+            plain = {"matrix_objective": "prior", "any_order": 0.0, "infill": 0.0}
+            for name, value in plain.items():
+                if (found := getattr(settings, name)) not in (value, None):
+                    raise ValueError(f"{name} must be {value} for a {kind}, which follows one order only, got {found}")
+            return
+        if settings.matrix_objective == "prior":
+            if learns:
+                raise ValueError(
+                    "J_Q cannot train the speeds of positions: learn them on the bound (matrix_objective=joint, "
+                    "orders=2), or keep them (order.requires_grad_(False))"
+                )
+            return
+        if not learns:
+            kind = type(self.order).__name__
+            raise ValueError(
+                f"matrix_objective must be prior: {kind} is not learned; orders.Smooth and orders.Free are"
+            )
+        if settings.orders < 2:
+            raise ValueError(
+                "orders must be at least 2 to learn an order, by comparing two orders of a sequence, "
+                f"got {settings.orders}"
+            )
+
+    @property
+    def _prefers_an_order(self) -> bool:
+        """Whether a network that can follow any order may come to see one only."""
+        return not self.from_left and (isinstance(self.order, Fixed) or any(True for _ in self.order.parameters()))
+
+    def infill_share(self, settings: "TrainingSettings") -> float:
+        """A network learns to begin with any positions only if training shows that."""
+        if settings.infill is not None:
+            return settings.infill
+        return INFILL if self._prefers_an_order else 0.0
+
+    def estimator(self, settings: "TrainingSettings") -> "PathEstimator":
+        """Where the order is fixed, half of the sequences are written in orders drawn evenly from all."""
+        fixed = not any(parameter.requires_grad for parameter in self.order.parameters())
+        share = settings.any_order
+        if share is None:
+            share = ANY_ORDER if fixed and self._prefers_an_order else 0.0
+        return PathEstimator(settings.orders, settings.fitting_singles, share)
+
+    def learned(self) -> dict[str, list[float] | None]:
+        log_speeds = self.order.log_speeds
+        learns = log_speeds is not None and any(True for _ in self.order.parameters())
+        if log_speeds is None or not learns or len(log_speeds) > MOST_SPEEDS_LOGGED:
+            return {"log_speeds": None}
+        return {"log_speeds": log_speeds.tolist()}
+
+    def describe_training(self, settings: "TrainingSettings") -> str:
+        return "by whole paths" + (", which learn the order as well" if settings.matrix_objective == "joint" else "")
+
+
+class PathEstimator(Estimator):
+    """Draws several orders of some sequences, and any order of a share of them; see `dmb.paths.path_loss`."""
+
+    def __init__(self, orders: int, singles: int, any_order: float):
+        self._orders, self._singles, self._any_order = orders, singles, any_order
+
+    def score_loss(
+        self,
+        model: Any,
+        x_0: Int[Tensor, "b d"],
+        *,
+        label: Int[Tensor, " b"] | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        joint: bool = False,
+        rows: Int[Tensor, " k"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, " k"]:
+        return model.loss(
+            x_0, label=label, given=given, learn_order=joint, orders=self._orders, singles=self._singles,
+            any_order=self._any_order, rows=rows, generator=generator,
+        )  # fmt: skip
+
+    def matrix_loss(
+        self,
+        model: Any,
+        x_0: Int[Tensor, "b d"],
+        *,
+        label: Int[Tensor, " b"] | None = None,
+        rows: Int[Tensor, " k"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Float[Tensor, " k"]:
+        return model.loss(
+            x_0, label=label, learn_order=True, orders=self._orders, singles=self._singles, rows=rows,
+            generator=generator,
+        )  # fmt: skip
+
+    def bound(
+        self,
+        model: Any,
+        x_0: Int[Tensor, "N d"],
+        *,
+        label: Int[Tensor, " N"] | None = None,
+        batch_size: int = 128,
+        generator: torch.Generator | None = None,
+    ) -> Bound:
+        """In the orders of training: the best weights must not be those that know the usual orders only."""
+        return model.bound(x_0, label=label, any_order=self._any_order, batch_size=batch_size, generator=generator)

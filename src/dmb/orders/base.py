@@ -1,0 +1,86 @@
+"""Orders of writing: which position is written when, row by row."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from dmb.configurable import Configurable
+
+
+class WriteOrder(nn.Module, Configurable, ABC):
+    """Decides the turn of each position: turn 0 is written first. Given positions come before all others.
+
+    It is the forward process of an `OrderedBridge`: read backwards, the position of the last turn is masked first.
+
+    Args:
+        num_positions: `d`.
+    """
+
+    def __init__(self, num_positions: int):
+        super().__init__()
+        if num_positions < 1:
+            raise ValueError(f"num_positions must be at least 1, got {num_positions}")
+        self.num_positions = num_positions
+
+    @abstractmethod
+    def turns(
+        self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
+    ) -> Int[Tensor, "b d"]:
+        """The turn of each position, for `batch` rows; that of a row does not depend on other rows."""
+
+    @abstractmethod
+    def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
+        """The log-probability of each choice that made these turns, by turns; nothing is chosen where data are given.
+
+        The sum over turns is the log-probability of the order.
+        """
+
+    def groups(
+        self,
+        batch: int,
+        shares: Float[Tensor, " k"],
+        *,
+        given: Bool[Tensor, "b d"] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Int[Tensor, "b d"]:
+        """The call of the network that writes each position; -1 for given ones. See `by_call`."""
+        return by_call(self.turns(batch, given=given, generator=generator), shares, given)
+
+    @property
+    def log_speeds(self) -> Float[Tensor, " d"] | None:
+        """How fast each position is masked, and so how late it is written, if the order is drawn by such speeds."""
+        return None
+
+    def normalise(self) -> None:
+        """After a training step: if several sets of parameters are equivalent, choose a standard one."""
+
+
+def by_call(
+    turn: Int[Tensor, "b d"], shares: Float[Tensor, " k"], given: Bool[Tensor, "b d"] | None = None
+) -> Int[Tensor, "b d"]:
+    """Which of several calls writes each position, if calls write positions by their turns; -1 for given positions.
+
+    Args:
+        turn: the turn of each position, those of given positions first.
+        shares: the share of a row's blanks that is left before the first call and after each, falling from 1 to 0.
+        given: positions that are known. Default: none.
+
+    >>> by_call(torch.tensor([[3, 0, 2, 1]]), torch.tensor([1.0, 0.5, 0.0]))
+    tensor([[1, 0, 1, 0]])
+    """
+    known = turn.new_zeros(len(turn), 1) if given is None else given.sum(-1, keepdim=True)
+    ends = ((turn.shape[1] - known) * (1 - shares.to(turn.device, torch.float64))).round().long()
+    return torch.searchsorted(ends, turn - known, right=True) - 1
+
+
+def given_first(order: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None) -> Int[Tensor, "b d"]:
+    """The turns of positions that are written in this order, given ones before all others.
+
+    >>> given_first(torch.tensor([[2, 0, 1]]), torch.tensor([[False, True, False]]))
+    tensor([[2, 0, 1]])
+    """
+    if given is not None:  # a stable sort moves given positions to the front
+        order = order.gather(-1, given.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
+    return order.argsort(dim=-1)
