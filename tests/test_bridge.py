@@ -44,9 +44,6 @@ BRIDGES = {
         dmb.BridgeProcess.from_marginals(MU.double() / MU.double().sum(-1, keepdim=True), tied=True,
                                          schedule=dmb.Canonical())
     ),
-    "tied, with speeds": lambda: small_bridge(
-        stirred(dmb.BridgeProcess.from_marginals(MU, tied=True, speeds=True, init="uniform"))
-    ),
     "in stages": lambda: small_bridge(dmb.BridgeProcess.from_marginals(MU, init="nested", mask=True)),
     "varying, canonical": lambda: small_bridge(
         stirred(dmb.BridgeProcess.from_marginals(MU, init="uniform", clocks=dmb.Varying, schedule=dmb.Canonical(1e-2)))

@@ -1,10 +1,13 @@
 """Every mistake of a user's is a ValueError that names the argument, the rule and the value."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import dmb
 from dmb import theory
+from dmb.bridges import put_together
 
 MU = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]])
 PROCESS = dmb.BridgeProcess.from_marginals(MU)
@@ -12,10 +15,12 @@ RAGGED = dmb.BridgeProcess.from_marginals(
     torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.6, 0.3]]), state_counts=torch.tensor([2, 3])
 )
 X = torch.tensor([[0, 1], [2, 2]])
+STATES = dmb.States.with_mask(2, 3)
+FOLDERS = Path(__file__).parent / "golden" / "version_0.2"
 
 
 def ordered(process, kind=dmb.OrderedTransformer, **options):
-    return dmb.MarkovBridge(process, kind.for_process(process, blocks=1, width=8, heads=2), **options)
+    return put_together(process, None, kind.for_process(process, blocks=1, width=8, heads=2), **options)
 
 
 def masked(**options):
@@ -80,7 +85,6 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         ),
         (lambda: dmb.Steady(torch.tensor([[1.0, -2.0]])), r"rates ≥ 0, got -2.0"),
         (lambda: dmb.Steady(torch.ones(2)), r"rates must have shape \[positions, clocks\], got \[2\]"),
-        (lambda: dmb.Steady(torch.ones(1, 2), torch.zeros(1)), r"speeds must be positive and finite, got \[0.0\]"),
         (
             lambda: dmb.BridgeProcess(dmb.Line(torch.tensor([[0, 1, 2]])), dmb.Steady(torch.tensor([[1.0]]))),
             r"rates must have shape \[positions, 2\], got \[1, 1\]",
@@ -114,24 +118,24 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: theory.accessibility(MU[0], MU[0, :2]), r"vectors of one length ≥ 2, got \[3\] and \[2\]"),
         (lambda: theory.joint_marginal(torch.ones(9) / 9, PROCESS, 0.5), r"mu must have shape \[3, 3\], got \[9\]"),
         (lambda: list(theory.exact_bridge(MU[0], PROCESS, MU[0])), r"one position, got 2"),
-        (lambda: ordered(PROCESS), r"steady clocks, where only the mask's clock runs"),
-        (lambda: ordered(masked(mask=False)), r"steady clocks, where only the mask's clock runs"),
-        (lambda: ordered(masked(floor=0.1)), r"steady clocks, where only the mask's clock runs"),
-        (lambda: ordered(masked(init="uniform")), r"steady clocks, where only the mask's clock runs"),
-        (lambda: ordered(masked(clocks=dmb.Varying)), r"steady clocks, where only the mask's clock runs"),
+        (lambda: ordered(PROCESS), r"must have a mask as its only noise"),
+        (lambda: ordered(masked(mask=False)), r"must have a mask as its only noise"),
+        (lambda: ordered(masked(floor=0.1)), r"must have a mask as its only noise"),
+        (lambda: ordered(masked(init="uniform")), r"must have a mask as its only noise"),
+        (lambda: ordered(masked(clocks=dmb.Varying)), r"must have a mask as its only noise"),
         (
             lambda: ordered(dmb.UniformProcess(2, 3)),
-            r"from_marginals\(marginals, mask=True, init='gather', floor=0.0\)",
+            r"from_marginals\(marginals, mask=True, floor=0.0\)",
         ),
         (
             lambda: ordered(dmb.TokenwiseMasking.from_marginals(MU)),
-            r"steady clocks, where only the mask's clock runs",
+            r"must have a mask as its only noise",
         ),
-        (lambda: ordered(masked(), dmb.CausalTransformer, head="score"), r"needs head='mean', got a ScoreHead"),
-        (lambda: ordered(masked(), head="score"), r"follows orders needs head='mean', got a ScoreHead"),
-        (lambda: ordered(masked(), head="unscaled_score"), r"follows orders needs head='mean', got a ScoreHead"),
+        (lambda: ordered(masked(), dmb.CausalTransformer, head="score"), r"needs head='mean', got (unscaled_)?score"),
+        (lambda: ordered(masked(), head="score"), r"follows orders needs head='mean', got (unscaled_)?score"),
+        (lambda: ordered(masked(), head="unscaled_score"), r"follows orders needs head='mean', got (unscaled_)?score"),
         (lambda: ordered(masked()).loss(X, orders=0), r"orders must be at least 1, got 0"),
-        (lambda: ordered(masked()).loss(X, learn_rates=True), r"orders must be at least 2 to learn speeds, .* got 1"),
+        (lambda: ordered(masked()).loss(X, learn_order=True), r"orders must be at least 2 to learn speeds, .* got 1"),
         (
             lambda: ordered(masked()).loss(X + 1),
             r"x_0 must hold data, .* \(such as a mask\), got 3 at row 1, position 0",
@@ -148,11 +152,45 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             lambda: ordered(masked()).sample(template=X[1] + 1),
             r"template must hold data, .* got 3 at row 0, position 0",
         ),
-        (lambda: masked(speeds=(3,)), r"speeds must be the lengths of axes with 2 positions in all, got \(3,\)"),
-        (lambda: masked(speeds=(2, 2)), r"speeds must be the lengths of axes with 2 positions in all"),
+        (lambda: dmb.Bridge(PROCESS, None), r"choose MarkovBridge\(process, network\), or OrderedBridge\(order, network"),
         (
-            lambda: dmb.Steady(torch.ones(1, 2), torch.ones(3), torch.ones(2, 1)),
-            r"basis must have a row for each of the speeds, got 2 rows",
+            lambda: dmb.MarkovBridge(masked(), dmb.OrderedMLP.for_process(masked())),
+            r"a OrderedMLP follows an order, not times: choose OrderedBridge\(order, network, states\)",
+        ),
+        (
+            lambda: dmb.OrderedBridge(dmb.orders.Random(2), dmb.MLP(4, 2, width=8), STATES),
+            r"network must be an OrderedNetwork, got a MLP, which MarkovBridge takes",
+        ),
+        (
+            lambda: dmb.OrderedBridge(dmb.orders.Random(3), dmb.OrderedMLP.for_states(STATES), STATES),
+            r"order must have 2 positions like states, got 3",
+        ),
+        (
+            lambda: dmb.OrderedBridge(dmb.orders.Random(2), dmb.CausalTransformer.for_states(STATES), STATES),
+            r"a CausalTransformer follows one order only: give it orders.Fixed.left_to_right\(num_positions\)",
+        ),
+        (
+            lambda: dmb.OrderedBridge(dmb.orders.Random(2), dmb.OrderedMLP(4, 2), dmb.States(2, 4)),
+            r"states must have one name, the mask: States.with_mask makes them, got 0",
+        ),
+        (lambda: dmb.States(2, 4, state_counts=[5, 1]), r"state_counts must be 2 numbers in \[1, 4\], got \[5, 1\]"),
+        (lambda: dmb.orders.Fixed([0, 0]), r"order must hold each of 0 to 1 once, got \[0, 0\]"),
+        (lambda: dmb.orders.Random(0), r"num_positions must be at least 1, got 0"),
+        (
+            lambda: ordered(masked()).sample(sampler="euler"),
+            r"sampler must be one of ancestral, first_hitting, got 'euler'",
+        ),
+        (
+            lambda: ordered(masked(), dmb.CausalTransformer).sample(steps=1),
+            r"steps must be left out for a CausalTransformer, which writes one of 2 blanks per call",
+        ),
+        (
+            lambda: dmb.MarkovBridge.from_pretrained(FOLDERS / "smooth"),
+            r"it is of class OrderedBridge: load it with OrderedBridge or Bridge",
+        ),
+        (
+            lambda: dmb.OrderedBridge.from_pretrained(FOLDERS / "drawn_times"),
+            r"it is of class MarkovBridge: load it with MarkovBridge or Bridge",
         ),
     ],
 )

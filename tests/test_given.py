@@ -12,7 +12,6 @@ from dmb.app import recipes
 from dmb.bridges import TemplateWarning
 from dmb.networks.base import draw_marks, marks_of
 from dmb.training import TrainingSettings
-from dmb.training.fitness import infill_share
 
 DRAWS = 2000
 SMALL = {
@@ -101,20 +100,25 @@ def test_a_given_token_begins_as_a_token_of_its_own(kind):
 )
 def test_training_shows_given_positions_where_noise_looks_like_data(options, share):
     bridge = gathering(**options)
-    assert infill_share(bridge, TrainingSettings()) == share
-    assert infill_share(bridge, TrainingSettings(infill=0.7)) == 0.7
+    assert bridge.infill_share(TrainingSettings()) == share
+    assert bridge.infill_share(TrainingSettings(infill=0.7)) == 0.7
     untold = dmb.MarkovBridge(bridge.process, torch.nn.Identity())
-    assert infill_share(untold, TrainingSettings()) == 0.0
+    assert untold.infill_share(TrainingSettings()) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("kind", "speeds", "share"),
-    [(dmb.OrderedTransformer, True, 0.25), (dmb.OrderedTransformer, False, 0.0), (dmb.CausalTransformer, True, 0.0)],
+    ("kind", "order", "share"),
+    [
+        (dmb.OrderedTransformer, dmb.orders.Free(2), 0.25),
+        (dmb.OrderedTransformer, dmb.orders.Fixed([1, 0]), 0.25),
+        (dmb.OrderedTransformer, dmb.orders.Random(2), 0.0),
+        (dmb.CausalTransformer, dmb.orders.Fixed([0, 1]), 0.0),
+    ],
 )
-def test_training_shows_given_positions_where_an_order_is_learned(kind, speeds, share):
-    process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0, speeds=speeds)
-    bridge = dmb.MarkovBridge(process, kind.for_process(process, width=16, blocks=1, heads=2))
-    assert infill_share(bridge, TrainingSettings()) == share
+def test_training_shows_given_positions_where_an_order_is_preferred(kind, order, share):
+    states = dmb.States.with_mask(*MARGINALS.shape)
+    bridge = dmb.OrderedBridge(order, kind.for_states(states, width=16, blocks=1, heads=2), states)
+    assert bridge.infill_share(TrainingSettings()) == share
 
 
 def test_a_template_that_may_not_be_believed_is_a_warning():

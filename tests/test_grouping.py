@@ -97,7 +97,6 @@ def test_every_level_is_faster_than_the_one_above_by_the_ratio():
         (lambda: grouping.from_groups([torch.tensor(x) for x in ([0, 0, 1], [0, 1, 1], [0, 0, 0])]), "must nest"),
         (lambda: grouping.by_vectors(torch.rand(10, 2), clusters=(64, 8)), "fewer than the 10 states"),
         (lambda: grouping.star(1), "at least 2 states"),
-        (lambda: dmb.Steady(torch.ones(3, 2), torch.ones(4)), "4 rows like speeds"),
         (lambda: grouping.star(3).level_rates(0.0), "positive"),
         (
             lambda: dmb.BridgeProcess.from_marginals(torch.ones(1, 3) / 3, tree=grouping.star(3), mask=True),

@@ -280,17 +280,6 @@ def test_a_tied_process_whose_marginals_were_replaced_by_a_row_per_position_can_
     assert again.p_0.equal(process.p_0)
 
 
-def test_speeds_a_hundred_units_of_their_logarithm_apart_can_be_loaded(tmp_path):
-    process = dmb.BridgeProcess.from_marginals(torch.full((3, 4), 0.25), mask=True, floor=0.0, tied=True, speeds=True)
-    with torch.no_grad():
-        process.clocks.log_speeds.copy_(torch.tensor([-110.0, 50.0, 60.0]))
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
-    bridge.write(tmp_path)
-    again = dmb.Bridge.from_pretrained(tmp_path).process
-    assert again.clocks.log_speeds.equal(process.clocks.log_speeds)
-    assert again.clocks.log_rates.equal(process.clocks.log_rates)
-
-
 def test_a_clock_that_has_a_start_is_not_given_another():
     process = on_tree(grouping.by_value(4))
     x, clock = torch.zeros(1, 2, dtype=torch.long), process.clock(0.9, 1)

@@ -175,16 +175,6 @@ def test_labels_and_given_positions_of_the_wrong_shape_are_refused_by_every_meth
         bridge.loss(x, given=torch.ones(1, 1, dtype=torch.bool))
 
 
-def test_positions_under_one_mask_learn_their_speeds(digits):
-    """One clock, but a speed for each position: there is something to learn."""
-    process = dmb.BridgeProcess.from_marginals(
-        digits.marginals(), mask=True, floor=0.0, tied=True, speeds=True, schedule=dmb.Canonical()
-    )
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=16, blocks=1))
-    list(dmb.train(bridge, digits, score_steps=5, matrix_objective="joint", **SETTINGS))
-    assert (bridge.process.clocks.log_speeds != 0).any()
-
-
 def test_a_trajectory_ends_where_a_sample_does(digits):
     bridge = own_bridge(digits)
     states = list(bridge.trajectory(2, steps=4, generator=torch.Generator().manual_seed(0)))

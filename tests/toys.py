@@ -115,10 +115,29 @@ class Conditionals(dmb.OrderedNetwork):
 
 
 def ordered_bridge(mu, speeds, wrong=0.0):
-    """A bridge by whole paths with exact conditionals, or bent ones; next to nothing is left unmasked at `t = 1`."""
+    """A bridge by whole paths with exact conditionals, or bent ones."""
+    order = dmb.orders.Free(mu.ndim).double()
+    with torch.no_grad():
+        order.weights.copy_(torch.tensor(speeds, dtype=torch.float64).log())
+    return dmb.OrderedBridge(order, Conditionals(mu, wrong), dmb.States.with_mask(mu.ndim, len(mu)))
+
+
+class AtTimes(torch.nn.Module):
+    """The same conditionals, whatever the time, for a forward process that masks each position at its speed."""
+
+    def __init__(self, conditionals):
+        super().__init__()
+        self.conditionals = conditionals
+
+    def forward(self, x_t, t):
+        return self.conditionals(x_t)
+
+
+def masked_bridge(mu, speeds, wrong=0.0):
+    """The same model with drawn times; next to nothing is left unmasked at `t = 1`."""
     process = dmb.BridgeProcess.from_marginals(
-        theory.position_marginals(mu), mask=True, floor=0.0, tied=True, speeds=True, schedule=dmb.LogLinear(1e-10)
+        theory.position_marginals(mu), mask=True, floor=0.0, schedule=dmb.LogLinear(1e-10)
     )
     with torch.no_grad():
-        process.clocks.speed_weights.copy_(torch.tensor(speeds, dtype=torch.float64).log())
-    return dmb.MarkovBridge(process, Conditionals(mu, wrong))
+        process.clocks.log_rates[:, -1] = torch.tensor(speeds, dtype=torch.float64).log()
+    return dmb.MarkovBridge(process, AtTimes(Conditionals(mu, wrong)))

@@ -82,14 +82,13 @@ class Case:
 
 
 def rates_by_loops(process):
-    """The rate of every clock of every position: its own or that of all, times the position's speed if it has one."""
+    """The rate of every clock of every position: its own or that of all."""
     clocks = process.clocks
     log_rates, running = clocks.log_rates.tolist(), clocks.running.tolist()
     rates = np.zeros((process.num_positions, len(log_rates[0])), dtype=object)
     for i, k in np.ndindex(*rates.shape):
         row = i % len(log_rates)
-        speed = 1 if clocks.log_speeds is None else mpmath.exp(mpmath.mpf(clocks.log_speeds[i].item()))
-        rates[i, k] = speed * mpmath.exp(mpmath.mpf(log_rates[row][k])) if running[row][k] else mpmath.mpf(0)
+        rates[i, k] = mpmath.exp(mpmath.mpf(log_rates[row][k])) if running[row][k] else mpmath.mpf(0)
     return rates
 
 
@@ -115,11 +114,7 @@ RAGGED = (2, 5, 3)
 def bridge(low=0.1, high=3.0, d=2, n=5, states=None, **options):
     counts = torch.tensor(states) if states else None
     process = dmb.BridgeProcess.from_marginals(marginals(d, n, states=states), state_counts=counts, **options)
-    process = with_rates(process, low, high)
-    if process.clocks.log_speeds is not None:
-        with torch.no_grad():
-            process.clocks.log_speeds.normal_(generator=torch.Generator().manual_seed(5))
-    return process
+    return with_rates(process, low, high)
 
 
 def stages(**options):
@@ -165,7 +160,6 @@ CASES = [
     Case("bridge natural order", lambda: bridge(order="natural")),
     Case("bridge with a permutation of one's own", lambda: bridge(order=torch.tensor([[4, 2, 0, 1, 3]]))),
     Case("bridge tied", lambda: bridge(tied=True)),
-    Case("bridge tied, with speeds", lambda: bridge(d=3, tied=True, speeds=True)),
     Case("bridge in stages", stages),
     Case("bridge as published", lambda: dmb.BridgeProcess.from_marginals(marginals(2, 5))),
     Case("bridge as published for text", lambda: top_clock_only(order="descending", tied=True)),
@@ -187,10 +181,6 @@ CASES = [
     Case("dense", random_dense),
     Case("varying bridge", lambda: varying(init="uniform")),
     Case("varying bridge, tied, in canonical time", lambda: varying(tied=True, schedule=dmb.Canonical())),
-    Case(
-        "varying bridge, tied, with speeds, in canonical time",
-        lambda: varying(tied=True, speeds=True, schedule=dmb.Canonical()),
-    ),
     Case("ragged varying bridge", lambda: varying(d=3, states=RAGGED), RAGGED),
     Case("varying bridge with mask", lambda: varying(n=4, mask=True)),
     Case("varying bridge in stages", lambda: with_profiles(stages(clocks=dmb.Varying))),

@@ -324,8 +324,6 @@ def integrated_generator(process, u):
         Q = torch.diag_embed(torch.nn.functional.pad(-intensity, (0, 1)))
         return torch.cat([Q[..., :-1], -Q.sum(-1, keepdim=True)], -1)
     alpha = torch.where(process.clocks.running, process.clocks.log_rates.exp(), 0.0).expand(process.num_positions, -1)
-    if process.clocks.log_speeds is not None:
-        alpha = process.clocks.log_speeds.exp()[:, None] * alpha
     clocks = u * alpha
     if isinstance(process.clocks, dmb.Varying):
         profiles = torch.tensor([u, -np.log(-np.expm1(2 * log_s)), -np.log(-np.expm1(4 * log_s)), np.exp(log_s)])

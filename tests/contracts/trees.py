@@ -57,14 +57,6 @@ def on_tree(tree, d=2, low=0.1, high=3.0, kind=dmb.Steady, seed=1, **options):
     return dmb.BridgeProcess(tree, clocks, num_positions=d, marginals=p, **options)
 
 
-def with_speeds(tree, d=3, **options):
-    """One set of rates that all positions share, and a speed for each."""
-    rates = torch.rand(1, tree.num_clocks, generator=torch.Generator().manual_seed(5), dtype=torch.float64) + 0.2
-    speeds = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)[:d]
-    p = torch.nn.functional.pad(marginals(d, tree.num_states - tree.names), (0, tree.names))
-    return dmb.BridgeProcess(tree, dmb.Steady(rates, speeds), marginals=p, **options)
-
-
 def two_names():
     """A line with two names on top of the data, of which only the topmost has a clock."""
     p = torch.nn.functional.pad(marginals(2, 3), (0, 2))
@@ -94,7 +86,5 @@ CASES = [
     TreeCase("star", lambda: on_tree(grouping.star(4))),
     TreeCase("path", lambda: on_tree(dmb.Tree(torch.tensor([[3, 0, 1, 4, 4]])))),
     TreeCase("ragged tree", ragged_tree, RAGGED),
-    TreeCase("tree with speeds", lambda: with_speeds(grouping.by_value(4))),
-    TreeCase("tree with speeds, in canonical time", lambda: with_speeds(dmb.Tree(random_parents(5, seed=6)), schedule=dmb.Canonical())),
     Case("line with two names, top clock only", two_names),
 ]  # fmt: skip

@@ -142,14 +142,6 @@ def test_a_process_starts_at_the_rates_that_it_is_given(kind):
     torch.testing.assert_close(process.alpha.detach(), alpha, rtol=1e-12, atol=0)
 
 
-def test_speeds_multiply_all_clocks_of_their_position_and_start_at_one():
-    process = dmb.BridgeProcess.from_marginals(MU, tied=True, speeds=True, floor=0.3)
-    torch.testing.assert_close(process.alpha.detach(), torch.tensor([[0.3, 1.0]]).double().expand(2, -1))
-    with torch.no_grad():
-        process.clocks.log_speeds.copy_(torch.tensor([2.0, 0.5]).log())
-    torch.testing.assert_close(process.alpha.detach(), torch.tensor([[0.6, 2.0], [0.15, 0.5]]).double())
-
-
 @pytest.mark.parametrize("low", [1e-8, 1e-3, 1.0, 1e4])
 @pytest.mark.parametrize("t", [1e-12, 1e-6, 0.3, 1.0])
 def test_the_integrand_in_float32_equals_float64_at_extreme_rates_and_times(low, t):

@@ -66,8 +66,8 @@ def test_with_all_weight_on_the_steady_profile_it_is_the_bridge(schedule):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"tied": True}, {"speeds": True}, {"tied": True, "speeds": True}],
-    ids=["untied", "tied", "with speeds", "tied, with speeds"],
+    [{}, {"tied": True}],
+    ids=["untied", "tied"],
 )
 @pytest.mark.parametrize("make", [bridge, varying], ids=["steady", "varying"])
 def test_jumps_back_happen_when_the_clock_rang_and_lead_where_lower_clocks_had_led(make, options):

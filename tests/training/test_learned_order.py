@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from dmb.speeds import waves
 
 import dmb
+from dmb import orders
+from dmb.orders import waves
 from dmb.seeding import seeded
 from dmb.training import TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
@@ -28,14 +29,17 @@ def made():
     return dmb.data.array(x.astype(np.uint8), num_states=5)
 
 
-def make(data, *, kind=dmb.OrderedTransformer, speeds=True, tied=True, dropout=0.1, seed=0, **options):
-    process = dmb.BridgeProcess.from_marginals(
-        data.marginals(), mask=True, floor=0.0, tied=tied, speeds=speeds, **options
-    )
+ORDERS = {
+    "free": lambda: orders.Free(4), "smooth": lambda: orders.Smooth(waves((4,))), "random": lambda: orders.Random(4),
+    "left to right": lambda: orders.Fixed.left_to_right(4),
+}  # fmt: skip
+
+
+def make(data, *, kind=dmb.OrderedTransformer, order="free", dropout=0.1, seed=0):
+    states = dmb.States.with_mask(data.num_positions, data.num_states)
     torch.manual_seed(seed)
-    return dmb.MarkovBridge(
-        process, kind.for_process(process, blocks=2, width=16, heads=2, conditioning=8, dropout=dropout)
-    )
+    network = kind.for_states(states, blocks=2, width=16, heads=2, conditioning=8, dropout=dropout)
+    return dmb.OrderedBridge(ORDERS[order](), network, states)
 
 
 def run(bridge, data, **options):
@@ -69,46 +73,40 @@ class Chain(dmb.OrderedNetwork):
 def test_if_the_network_reads_from_left_to_right_the_speeds_learn_to_rise_to_the_right(objective):
     """What is masked faster is written later."""
     data = made()
-    bridge = dmb.MarkovBridge(make(data).process, Chain(6, 4))
+    plain = make(data)
+    bridge = dmb.OrderedBridge(plain.order, Chain(6, 4), plain.states)
     before = bridge.bound(data.train[:], generator=seeded("bound"))
     options = {"cycles": 1, "batch_size": 128, "matrix_learning_rate": 0.1, "learning_rate": 1e-9}
     # learned jointly the speeds move in steps of the network, else in steps of their own
     options |= {"score_steps": 40} if objective == "joint" else {"matrix_steps": 40, "score_steps": 1}
     run(bridge, data, matrix_objective=objective, evaluate_every=40, **options)
     after = bridge.bound(data.train[:], generator=seeded("bound"))
-    assert (bridge.process.log_speeds.diff() > 0.5).all()
+    assert (bridge.order.log_speeds.diff() > 0.5).all()
     assert after.bits_per_token < before.bits_per_token - 5 * before.stderr
     assert bridge.network.trust.item() == pytest.approx(3, abs=1e-6)
 
 
-@pytest.mark.parametrize("speeds", [True, (4,)], ids=["free", "smooth"])
-def test_training_moves_the_speeds_and_reports_them(speeds):
+@pytest.mark.parametrize("order", ["free", "smooth"])
+def test_training_moves_the_speeds_and_reports_them(order):
     data = made()
-    bridge = make(data, speeds=speeds)
+    bridge = make(data, order=order)
     reports = run(bridge, data, matrix_learning_rate=0.1)
-    learned = bridge.process.log_speeds.detach()
-    assert learned.std() > 0.05 if speeds is True else learned.std() > 1e-3
+    learned = bridge.order.log_speeds.detach()
+    assert learned.std() > (0.05 if order == "free" else 1e-3)
     assert learned.mean().abs() < 1e-5  # what all have in common means nothing
     best = [r for r in reports if r.improved][-1]
-    assert best.log_speeds == pytest.approx(bridge.process.clocks.log_speeds.tolist(), abs=1e-6)
+    assert best.log_speeds == pytest.approx(bridge.order.log_speeds.tolist(), abs=1e-6)
     assert best.record()["log_speeds"] == best.log_speeds
     assert best.prior_bits == 0
     assert [r.phase for r in reports].count("matrix") == 0
 
 
-def test_without_speeds_each_position_learns_its_rate():
-    data = made()
-    bridge = make(data, speeds=False, tied=False)
-    run(bridge, data, matrix_learning_rate=0.1)
-    assert bridge.process.log_speeds.std() > 0.05
-
-
 def test_speeds_that_are_not_learned_stay():
     data = made()
     bridge = make(data)
-    bridge.process.requires_grad_(False)
+    bridge.order.requires_grad_(False)
     run(bridge, data, matrix_objective="prior", orders=1)
-    assert (bridge.process.log_speeds == 0).all()
+    assert (bridge.order.log_speeds == 0).all()
 
 
 def first_step(accumulate, infill, singles, any_order):
@@ -123,7 +121,7 @@ def first_step(accumulate, infill, singles, any_order):
     learner = Learner(bridge, settings, engine(accelerator="cpu"))
     noted = [
         ("network", learner.network, learner._score_optimiser),
-        ("process", learner.process, learner.matrix_optimiser),
+        ("order", learner.corruption, learner.matrix_optimiser),
     ]
     for name, module, optimiser in noted:
         optimiser.register_step_pre_hook(
@@ -142,7 +140,7 @@ def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill, 
     assert part.loss_bits == pytest.approx(whole.loss_bits, rel=1e-9)
     assert part.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-6)
     assert gradients.keys() == others.keys()
-    assert gradients["process.clocks.speed_weights"].abs().max() > 1e-3
+    assert gradients["order.weights"].abs().max() > 1e-3
     for name, gradient in gradients.items():
         torch.testing.assert_close(others[name], gradient, rtol=1e-6, atol=1e-9)
 
@@ -170,7 +168,7 @@ def test_a_batch_holds_so_many_paths_not_sequences():
 def straight(request, tmp_path_factory):
     """A run that nothing stopped, to compare with: its options, folder, weights and reports."""
     options, folder = {"infill": 0.3, "matrix_objective": request.param}, tmp_path_factory.mktemp("straight")
-    bridge = make(made(), speeds=(4,))
+    bridge = make(made(), order="smooth")
     reports = run(bridge, made(), folder=folder, **options)
     return options, folder, weights(bridge), reports
 
@@ -180,13 +178,13 @@ def straight(request, tmp_path_factory):
 def test_a_run_stopped_at_any_step_resumes_to_the_same_weights_and_speeds(tmp_path, straight, steps):
     options, folder, expected, reports = straight
     data = made()
-    run(make(data, speeds=(4,)), data, folder=tmp_path, stop=StopAfter(steps), **options)
-    again = make(data, speeds=(4,), seed=99)  # nothing of a fresh start may matter
+    run(make(data, order="smooth"), data, folder=tmp_path, stop=StopAfter(steps), **options)
+    again = make(data, order="smooth", seed=99)  # nothing of a fresh start may matter
     after = run(again, data, folder=tmp_path, resume=True, **options)
     assert same(weights(again), expected)
     last = [Checkpoints(path / "checkpoints").newest().tensors for path in (folder, tmp_path)]
     assert same(*last)
-    assert last[0]["process.clocks.speed_weights"].abs().max() > 0
+    assert last[0]["order.weights"].abs().max() > 0
     assert after[-1].log_speeds == reports[-1].log_speeds
 
 
@@ -195,9 +193,8 @@ def test_the_best_model_in_the_folder_is_the_one_in_memory(straight):
     again = dmb.Bridge.from_pretrained(folder)
     assert same(weights(again), expected)
     assert isinstance(again.network, dmb.OrderedTransformer)
-    clocks = again.process.clocks
-    assert torch.equal(clocks.log_speeds, waves((4,)) @ expected["process.clocks.speed_weights"])
-    assert clocks.log_speeds.std() > 1e-3
+    assert torch.equal(again.order.log_speeds, waves((4,)) @ expected["order.weights"])
+    assert again.order.log_speeds.std() > 1e-3
 
 
 def test_a_model_trained_for_infilling_fills_in(straight):
@@ -216,10 +213,10 @@ def test_a_model_trained_for_infilling_fills_in(straight):
 def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_the_marginals():
     length = 5
     data, truth = dmb.data.markov(length=length), dmb.data.markov_bits(length)
-    process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True, speeds=(length,))
+    states = dmb.States.with_mask(length, data.num_states)
     torch.manual_seed(0)
-    network = dmb.OrderedTransformer.for_process(process, blocks=2, width=32, heads=2, conditioning=8, dropout=0.0)
-    bridge, above = dmb.MarkovBridge(process, network), []
+    network = dmb.OrderedTransformer.for_states(states, blocks=2, width=32, heads=2, conditioning=8, dropout=0.0)
+    bridge, above = dmb.OrderedBridge(orders.Smooth(waves((length,))), network, states), []
     settings = QUICK | {"cycles": 1, "score_steps": 90, "evaluate_every": 30, "evaluate_sequences": 200}
     settings |= {"batch_size": 128, "learning_rate": 5e-3, "matrix_learning_rate": 0.1, "warmup": 20}
     for report in dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **settings):
@@ -240,34 +237,40 @@ def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_t
 @pytest.mark.parametrize(
     ("objective", "options", "bridge", "message"),
     [
-        ("joint", {"speeds": False}, {}, "matrix_objective must be prior: all positions share one speed"),
-        ("bound", {"speeds": False}, {}, "matrix_objective must be prior: all positions share one speed"),
+        ("joint", {"order": "random"}, {}, "matrix_objective must be prior: Random is not learned, Smooth and Free are"),
+        ("bound", {"order": "random"}, {}, "matrix_objective must be prior: Random is not learned, Smooth and Free are"),
         ("joint", {"kind": dmb.CausalTransformer}, {}, "matrix_objective must be prior for a CausalTransformer"),
-        ("prior", {"kind": dmb.CausalTransformer}, {}, "follows one order only: make the process without speeds"),
-        ("prior", {"kind": dmb.CausalTransformer, "speeds": False}, {"infill": 0.5}, "infill must be 0 for a Causal"),
-        ("prior", {"kind": dmb.CausalTransformer, "speeds": False}, {"any_order": 0.5}, "any_order must be 0 for a Causal"),
-        ("prior", {"kind": dmb.MLP, "speeds": False}, {"any_order": 0.5, "orders": 1}, "any_order must be 0 for a network that does not"),
+        ("prior", {"kind": dmb.CausalTransformer}, {"infill": 0.5}, "infill must be 0.0 for a Causal"),
+        ("prior", {"kind": dmb.CausalTransformer}, {"any_order": 0.5}, "any_order must be 0.0 for a Causal"),
         ("joint", {}, {"orders": 1}, "orders must be at least 2 to learn an order, by comparing two .* got 1"),
         ("prior", {}, {}, "J_Q cannot train the speeds of positions"),
-        ("prior", {"kind": dmb.MLP, "speeds": False}, {}, "orders must be 1 for a network that does not follow orders, got 2"),
     ],
-    ids=["shared speed", "shared speed on the bound", "causal", "causal with speeds", "causal, infilling", "causal in any order", "plain network in any order", "one order", "prior", "plain network"],
+    ids=["no speeds", "no speeds on the bound", "causal", "causal, infilling", "causal in any order", "one order", "prior"],
 )  # fmt: skip
 def test_what_cannot_be_learned_by_whole_paths_is_refused(objective, options, bridge, message):
-    data, kind = made(), options.pop("kind", dmb.OrderedTransformer)
-    if kind is dmb.MLP:
-        process = make(data, **options).process
-        model = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
-    else:
-        model = make(data, kind=kind, **options)
+    causal = {"order": "left to right"} if "kind" in options else {}
     with pytest.raises(ValueError, match=message):
-        dmb.train(model, data, fabric=engine(accelerator="cpu"), **QUICK | {"matrix_objective": objective} | bridge)
+        model = make(made(), **causal | options)
+        dmb.train(model, made(), fabric=engine(accelerator="cpu"), **QUICK | {"matrix_objective": objective} | bridge)
 
 
-def test_speeds_of_one_position_or_frozen_ones_have_no_order_to_learn():
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"any_order": 0.5, "orders": 1}, "any_order must be 0 for a network that does not follow orders, got 0.5"),
+     ({}, "orders must be 1 for a network that does not follow orders, got 2")],
+)  # fmt: skip
+def test_settings_of_whole_paths_are_refused_where_times_are_drawn(options, message):
+    data = made()
+    process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0)
+    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    with pytest.raises(ValueError, match=message):
+        dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **QUICK | {"matrix_objective": "prior"} | options)
+
+
+def test_frozen_speeds_have_no_order_to_learn():
     data, bridge = made(), make(made())
-    bridge.process.requires_grad_(False)
-    with pytest.raises(ValueError, match="there is no order to learn"):
+    bridge.order.requires_grad_(False)
+    with pytest.raises(ValueError, match="Free is not learned"):
         dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **QUICK)
 
 
@@ -285,21 +288,9 @@ def test_a_batch_must_be_shared_out_among_orders_and_parts():
 
 def test_a_causal_network_is_trained_for_more_than_one_cycle():
     data = made()
-    bridge = make(data, kind=dmb.CausalTransformer, speeds=False)
+    bridge = make(data, kind=dmb.CausalTransformer, order="left to right")
     reports = run(bridge, data, matrix_objective="prior", orders=1)
     assert reports[-1].step == 10
-
-
-def test_rates_of_their_own_do_not_make_smooth_speeds_rough():
-    data = made()
-    process = dmb.BridgeProcess.from_marginals(
-        data.marginals(), mask=True, floor=0.0, tied=False, speeds=(data.num_positions,)
-    )
-    bridge = dmb.MarkovBridge(process, dmb.OrderedTransformer.for_process(process, width=8, heads=2, blocks=1))
-    before = process.clocks.speed_weights.detach().clone()
-    run(bridge, data)
-    assert (process.clocks.speed_weights != before).any()
-    assert (process.clocks.log_rates.diff(dim=0) == 0).all()
 
 
 @pytest.mark.long

@@ -30,7 +30,6 @@ def canonical(**options):
 PROCESSES = {
     "bridge": canonical(init="uniform"),
     "bridge with mask": canonical(floor=0.3, mask=True),
-    "bridge tied, with speeds": canonical(init="uniform", tied=True, speeds=True),
     "varying bridge": canonical(init="uniform", clocks=dmb.Varying),
     "tokenwise": lambda marginals: dmb.TokenwiseMasking.from_marginals(marginals, schedule=dmb.Canonical()),
 }
@@ -193,7 +192,7 @@ def test_while_rates_are_learned_the_sampled_bound_agrees_with_quadrature(name, 
     assert any(not torch.equal(a, b) for a, b in zip(before, bridge.process.parameters(), strict=True))
 
 
-# with tokenwise masking there is next to nothing to gain here: its exact gradient is ten times smaller; nor with speeds
+# with tokenwise masking there is next to nothing to gain here: its exact gradient is ten times smaller
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["bridge", "bridge with mask", "varying bridge"])
 def test_matrix_learning_on_the_bound_lowers_it_and_leaves_the_network_alone(name, tmp_path):
@@ -292,7 +291,7 @@ def test_the_prior_part_alone_is_refused_as_a_teacher_in_canonical_time(tmp_path
     assert bridge.process.alpha.equal(rates)
 
 
-@pytest.mark.parametrize("options", [{}, {"tied": True, "speeds": True}], ids=["plain", "with speeds"])
+@pytest.mark.parametrize("options", [{}, {"tied": True}], ids=["plain", "tied"])
 def test_normalising_leaves_what_happens_at_each_time_as_it_is(options):
     process = stirred(canonical(init="uniform", **options)(theory.position_marginals(MU)))
     before = process.to_dense(0.3).detach()

@@ -5,11 +5,12 @@ from torch import nn
 from dmb.bridges.base import Bridge
 from dmb.bridges.markov import MarkovBridge
 from dmb.bridges.ordered import OrderedBridge
+from dmb.clocks import Steady
 from dmb.heads import Head, MeanHead
 from dmb.lengths import Lengths
 from dmb.networks import OrderedNetwork
 from dmb.orders import Fixed, Random, WriteOrder
-from dmb.processes import ForwardProcess
+from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.states import States
 
 
@@ -34,7 +35,7 @@ def put_together(
             raise ValueError(f"write_order must be None for a {type(network).__name__}, which follows no order")
         return MarkovBridge(process, network, head, lengths)
     kind = type(network).__name__
-    if not process.only_masks:
+    if not (isinstance(process, BridgeProcess) and process.only_masks and isinstance(process.clocks, Steady)):
         raise ValueError(
             f"a {kind} follows an order, in which positions are masked: its process must have a mask as its only "
             "noise, BridgeProcess.from_marginals(marginals, mask=True, floor=0.0) (--process bridge --init gather "
