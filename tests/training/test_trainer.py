@@ -2,6 +2,7 @@ import copy
 import functools
 import itertools
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -83,6 +84,31 @@ def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, s
     assert [(r.phase, r.step, r.score_bits) for r in before + after] == [
         (r.phase, r.step, r.score_bits) for r in reports
     ]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_trained_model_whose_checkpoints_are_gone_is_not_trained_over(tmp_path, data, resume):
+    run(make(data), data, folder=tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ValueError, match=r"holds a trained model, model\.safetensors, but no checkpoint.*move it away"):
+        run(make(data), data, folder=tmp_path, resume=resume)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    (tmp_path / "model.safetensors").rename(tmp_path / "old.safetensors")  # which tells it to begin anew
+    assert run(make(data), data, folder=tmp_path, resume=resume)[-1].step == 24
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_a_caller_who_leaves_at_the_first_evaluation_can_go_on(tmp_path, data):
+    """Its model is written, and no checkpoint of that step yet."""
+    straight, broken = make(data), make(data)
+    run(straight, data, folder=tmp_path / "straight")
+    for report in dmb.train(broken, data, folder=tmp_path / "broken", fabric=engine(accelerator="cpu"), **QUICK):
+        if report.phase == "validation":
+            break
+    assert (tmp_path / "broken" / "model.safetensors").is_file()
+    run(broken, data, folder=tmp_path / "broken", resume=True)
+    assert same(weights(broken), weights(straight))
 
 
 @pytest.mark.long

@@ -119,6 +119,18 @@ def test_a_result_that_cannot_be_stored_is_printed_first(run, capsys):
     assert read_evaluations(run) == {}
 
 
+@pytest.mark.parametrize("command", [["resume", "run"], ["train", "tokens.npy", "--out", "run", "--resume"]], ids=" ".join)
+def test_a_model_whose_checkpoints_are_gone_is_not_trained_over(run, capsys, command):
+    shutil.rmtree(run / "checkpoints")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert dmb_(*command, "--accelerator", "cpu") == 2
+    said = capsys.readouterr().err
+    assert "dmb: run holds a trained model, model.safetensors, but no checkpoint, so training would begin anew" in said
+    assert "continuing" not in said
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"} == before
+
+
 def test_a_run_without_its_samples_goes_on(run):
     for sample in (run / "samples").iterdir():
         sample.unlink()
