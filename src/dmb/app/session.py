@@ -67,10 +67,9 @@ def session(
 
     with ExitStack() as stack:
         signals = stack.enter_context(alone_in(path, fabric, begin))
-        if chief:
-            _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
         reports = train(model, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
         if chief:
+            _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
             run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
             baseline = Fact("marginals alone", f"{run.about['unigram_bits']['validation']:.4f}", "bits")

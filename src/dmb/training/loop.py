@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
+from dmb.pretrained import WEIGHTS
 from dmb.training.checkpoint import Checkpoint, Checkpoints
 from dmb.training.engine import Engine, averaged
 from dmb.training.reporting import Report
@@ -102,7 +103,8 @@ class Loop:
     Args:
         learner: the model in training.
         fabric: the engine.
-        folder: where to write checkpoints and the best model. Default: nowhere.
+        folder: where to write checkpoints, from the start on, and the best model. A model that is there without a
+            checkpoint is never written over. Default: nowhere.
         resume: continue from the newest checkpoint, if there is one.
         stop: called after every step; when it returns True, a checkpoint is saved and training ends.
     """
@@ -117,14 +119,11 @@ class Loop:
     ):
         self.learner, self.fabric, self.folder = learner, fabric, None if folder is None else Path(folder)
         self._stop, self._limit = stop or (lambda: False), 60 * (learner.settings.minutes or 0.0)
-        self.checkpoints = (
-            None if self.folder is None else Checkpoints(self.folder / "checkpoints", learner.settings.keep)
-        )
-        if self.checkpoints is not None and self.checkpoints.steps() and not resume:
-            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
-        newest = self.checkpoints.newest() if self.checkpoints is not None and resume else None
-        if newest is None and self.checkpoints is not None and self.checkpoints.steps():
-            raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")
+        self.checkpoints, newest = None, None
+        if self.folder is not None:
+            self.checkpoints = Checkpoints(self.folder / "checkpoints", learner.settings.keep)
+            newest = self._newest(self.folder, self.checkpoints, resume)
+        self._begins = newest is None
         step = None if newest is None else newest.state["step"]
         if fabric.world_size > 1 and fabric.broadcast(step) != step:
             raise ValueError("all processes must see the same run folder: put it on a disk that they share")
@@ -145,6 +144,8 @@ class Loop:
     def run(self) -> Iterator[Any]:
         """Train, yielding reports."""
         progress = self.learner.progress
+        if self._begins:
+            self._save()  # from now on a model without a checkpoint means that checkpoints were deleted
         if self._impatient():
             return
         for step in self.learner.steps():
@@ -161,6 +162,23 @@ class Loop:
                 self._save()
             if asked or out_of_time or self._impatient():
                 return
+
+    @staticmethod
+    def _newest(folder: Path, checkpoints: Checkpoints, resume: bool) -> Checkpoint | None:
+        """The checkpoint to continue from; None to begin; a ValueError if that would lose what is there."""
+        if not checkpoints.steps():
+            if (folder / WEIGHTS).is_file():
+                raise ValueError(
+                    f"{folder} holds a trained model, {WEIGHTS}, but no checkpoint, so training would begin anew and "
+                    f"write over it: restore {checkpoints.folder}, choose another folder, or move {WEIGHTS} away"
+                )
+            return None
+        if not resume:
+            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
+        newest = checkpoints.newest()
+        if newest is None:
+            raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")
+        return newest
 
     def _evaluated(self) -> Report:
         progress = self.learner.progress

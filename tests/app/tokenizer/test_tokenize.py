@@ -134,7 +134,7 @@ def test_a_tokenizer_whose_checkpoints_are_gone_is_not_trained_over(tmp_path):
     folder = tmp_path / "codes"
     shutil.rmtree(folder / "checkpoints")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match="holds a trained model, .*but no checkpoint"):
+    with pytest.raises(ValueError, match=r"holds a trained model, .*but no checkpoint"):
         tokenize("--resume", "--accelerator", "cpu")
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
