@@ -69,10 +69,54 @@ def test_what_is_given_stays_and_what_is_illegal_is_not_drawn(bridge):
     assert set(rows[:, 1].tolist()) <= {1, 2}
 
 
-def test_a_bridge_without_a_mask_is_refused():
-    process = dmb.BridgeProcess.from_marginals(MARGINALS[::2, :2])
-    with pytest.raises(ValueError, match="a process with a mask is needed"):
-        AllOrders(dmb.Bridge(process, dmb.MLP.for_process(process, width=8, blocks=1)), num_values=2)
+def masking(exponents=None, **options):
+    """A process of two positions with two states each, and an oracle of data of which the first decides the second."""
+    if exponents is None:
+        process = dmb.BridgeProcess.from_marginals(torch.full((2, 2), 0.5), **options)
+    else:
+        process = dmb.TokenwiseMasking(torch.tensor([exponents]), num_positions=2)
+    mu = torch.zeros(process.num_states, process.num_states, dtype=torch.float64)
+    mu[0, 0], mu[1, 1] = 0.3, 0.7
+    return dmb.Bridge(process.double(), dmb.Tabular(mu, process))
+
+
+ONLY_NOISE = {
+    "floor=0": {"mask": True, "floor": 0.0},
+    "clocks that vary": {"mask": True, "floor": 0.0, "clocks": dmb.Varying},
+    "speeds": {"mask": True, "floor": 0.0, "speeds": True},
+    "clusters that have names": {"tree": dmb.Tree(torch.tensor([[2, 2, 3, 3]]), names=2)},
+}
+
+
+@pytest.mark.parametrize("options", ONLY_NOISE.values(), ids=ONLY_NOISE)
+def test_with_a_mask_as_the_only_noise_conditionals_are_those_of_the_data_at_all_times(options):
+    """The exact network: what is given is certain, and how much is blank says nothing more."""
+    bridge = masking(**options)
+    model = AllOrders(bridge, num_values=2)
+    expected = torch.tensor([[0.3, 0.7], [0.0, 1.0]], dtype=torch.float64)
+    found = model.log_conditionals(torch.tensor([[-1, -1], [1, -1]]))[:, 1, :2].exp()
+    torch.testing.assert_close(found, expected)
+    mask = bridge.num_states - 1
+    for t in (0.01, 0.5, 1.0):
+        found = bridge.log_posterior(torch.tensor([[mask, mask], [1, mask]]), t)[:, 1, :2].exp()
+        torch.testing.assert_close(found, expected)
+
+
+OTHER_NOISE = {
+    "no mask": {},
+    "a clock into data beside it": {"mask": True, "floor": 0.5},
+    "a clock that may wake": {"mask": True, "floor": 0.0, "learn": "linear"},
+    "a mask that hides one token sooner": {"exponents": [1.0, 4.0]},
+    "a name that is not the last": {"tree": dmb.Tree(torch.tensor([[2, 2, 2, 2]]), names=2)},
+    "a tree whose names are data": {"tree": dmb.Tree(torch.tensor([[1, 1]]), names=0)},
+}
+
+
+@pytest.mark.parametrize("options", OTHER_NOISE.values(), ids=OTHER_NOISE)
+def test_a_bridge_with_other_noise_than_a_mask_is_refused(options):
+    """With floor=0.5 the exact network gave p(x_2 = 1 | x_1 = 1) = 0.774, where x_2 = x_1 always."""
+    with pytest.raises(ValueError, match=r"must have a mask as its only noise.*mask=True, floor=0\.0"):
+        AllOrders(masking(**options), num_values=2)
 
 
 # -- networks that follow orders --------------------------------------------------------------------------------------
