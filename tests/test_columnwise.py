@@ -37,7 +37,7 @@ def test_after_calibration_each_state_is_as_likely_as_it_is_frequent_on_average_
         found = torch.zeros(3, 3, dtype=torch.float64)
         written = torch.full_like(rows, -1)
         for column in order:
-            found[column] = AllOrders(bridge, 3).log_conditionals(written)[:, column, :3].exp().mean(0)
+            found[column] = AllOrders(bridge).log_conditionals(written)[:, column, :3].exp().mean(0)
             written[:, column] = rows[:, column]
         return found
 
@@ -55,7 +55,7 @@ def test_a_model_of_a_table_by_the_command_line_is_calibrated_too(tmp_path):
     run = tmp_path / "run"
     dmb_("train", str(tmp_path / "rows.csv"), "--out", str(run), "--score-steps", "20", "--width", "8")
     bridge, data = dmb.Bridge.from_pretrained(run), dmb.data.load(tmp_path / "rows.csv")
-    first = AllOrders(bridge, 3).log_conditionals(torch.full((1, 3), -1))[0, 0, :3].exp()
+    first = AllOrders(bridge).log_conditionals(torch.full((1, 3), -1))[0, 0, :3].exp()
     torch.testing.assert_close(first, data.train.counts()[0] / len(data.train), rtol=0, atol=2e-3, check_dtype=False)
 
 

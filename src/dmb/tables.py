@@ -316,8 +316,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
-        """The model that a bridge with a mask is, such as that of a run; it samples frames of pandas."""
-        AllOrders(bridge, codec.num_states)  # refuses a bridge without a mask
+        """The model that a bridge is whose only noise is a mask, such as that of a run; it samples frames of pandas."""
+        AllOrders(bridge)  # refuses other noise than a mask
         model = cls()
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
         return model
@@ -332,7 +332,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _orders(self) -> AllOrders:
-        return AllOrders(self.bridge_, self._codec.num_states)
+        return AllOrders(self.bridge_)
 
     def _like_rows(self) -> Any:
         """A frame without rows, with the library and the types of the one that was learned."""
