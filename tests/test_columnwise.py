@@ -1,13 +1,16 @@
 """Columns written one after the other: their shares, and how they are trained by default."""
 
+import pytest
 import torch
 
 import dmb
 from commands import dmb_
 from dmb.all_orders import AllOrders
-from dmb.columnwise import calibrate, column_training, follow
+from dmb.columnwise import calibrate, column_training
 from dmb.data.splits import Rows
 from dmb.seeding import seeded
+from dmb.tensors import read_tensors, write_tensors
+from stopping import same
 
 
 def rows_of_three_columns(count=1500):
@@ -22,16 +25,7 @@ def test_after_calibration_each_state_is_as_likely_as_it_is_frequent_on_average_
     """Compared with conditionals by blanking later columns, one at a time, of a network with random weights."""
     rows, order = rows_of_three_columns(), [2, 0, 1]
     marginals = torch.stack([column.bincount(minlength=3) / len(rows) for column in rows.T])
-    process = dmb.BridgeProcess.from_marginals(
-        marginals, mask=True, floor=0.0, state_counts=torch.tensor([3, 3, 2]), speeds=True
-    )
-    follow(process, order)
-    torch.manual_seed(0)
-    network = dmb.OrderedMLP.for_process(process, width=16)
-    with torch.no_grad():
-        for name, weight in network.named_parameters():
-            weight.add_(0.5 * torch.randn(weight.shape, generator=seeded(name)))
-    bridge = dmb.Bridge(process, network)
+    bridge = bridge_of_three_columns(order)
 
     def shares():
         found = torch.zeros(3, 3, dtype=torch.float64)
@@ -46,6 +40,73 @@ def test_after_calibration_each_state_is_as_likely_as_it_is_frequent_on_average_
     assert calibrate(bridge, Rows(rows.numpy(), 3))
     torch.testing.assert_close(shares(), marginals.double(), rtol=0, atol=0.01)
     assert bridge.bound(rows, generator=seeded("bound")).bits_per_token < before
+
+
+def bridge_of_three_columns(order=(2, 0, 1)):
+    """Columns in turn, by a network with random weights."""
+    rows = rows_of_three_columns()
+    marginals = torch.stack([column.bincount(minlength=3) / len(rows) for column in rows.T])
+    process = dmb.BridgeProcess.from_marginals(
+        marginals, mask=True, floor=0.0, state_counts=torch.tensor([3, 3, 2]), speeds=True
+    )
+    process.clocks.fix_write_order(order)
+    torch.manual_seed(0)
+    network = dmb.OrderedMLP.for_process(process, width=16)
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            weight.add_(0.5 * torch.randn(weight.shape, generator=seeded(name)))
+    return dmb.Bridge(process, network)
+
+
+def without_turns(folder):
+    """As earlier versions wrote it: an order was speeds that are far apart, and a flag that no file had."""
+    tensors, _ = read_tensors(folder / "model.safetensors")
+    turns = tensors.pop("process.clocks.turns")
+    write_tensors(folder / "model.safetensors", tensors)
+    return turns
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["saved now", "saved by an earlier version"])
+def test_an_order_of_columns_is_there_after_saving_and_loading(tmp_path, earlier):
+    bridge = bridge_of_three_columns()
+    bridge.write(tmp_path)
+    if earlier:
+        assert without_turns(tmp_path).tolist() == [1, 2, 0]
+    loaded = dmb.Bridge.from_pretrained(tmp_path)
+    assert loaded.process.clocks.turns.tolist() == [1, 2, 0]
+    assert not any(parameter.requires_grad for parameter in loaded.process.parameters())
+    rows = Rows(rows_of_three_columns().numpy(), 3)
+    assert calibrate(bridge, rows)
+    assert calibrate(loaded, rows)
+    assert same(loaded.state_dict(), bridge.state_dict())
+    data = dmb.data.array(rows_of_three_columns().numpy())
+    options = {"cycles": 1, "score_steps": 3, "batch_size": 16, "evaluate_every": 3}
+    one, other = (list(dmb.train(each, data, **options))[-1].bits for each in (bridge, loaded))
+    assert one == other
+    assert loaded.process.clocks.turns.tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("log_speeds", [[0.0, 16.0, 33.0], [0.3, -0.1, 0.2]], ids=str)
+def test_speeds_that_are_learned_are_not_taken_for_an_order(tmp_path, log_speeds):
+    marginals = torch.full((3, 2), 0.5)
+    process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, speeds=True)
+    with torch.no_grad():
+        process.clocks.speed_weights.copy_(torch.tensor(log_speeds))
+    dmb.Bridge(process, dmb.OrderedMLP.for_process(process, width=8)).write(tmp_path)
+    loaded = dmb.Bridge.from_pretrained(tmp_path).process
+    assert loaded.clocks.turns is None
+    assert loaded.clocks.speed_weights.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("turns", "message"), [([0, 0, 1], "turns must be each of 0 to 2 once"), ([0, 1], "order must name each of 3")]
+)
+def test_turns_of_a_file_that_are_no_order_are_refused(tmp_path, turns, message):
+    bridge_of_three_columns().write(tmp_path)
+    tensors, _ = read_tensors(tmp_path / "model.safetensors")
+    write_tensors(tmp_path / "model.safetensors", tensors | {"process.clocks.turns": torch.tensor(turns)})
+    with pytest.raises(ValueError, match=message):
+        dmb.Bridge.from_pretrained(tmp_path)
 
 
 def test_a_model_of_a_table_by_the_command_line_is_calibrated_too(tmp_path):
