@@ -36,7 +36,7 @@ class AllOrders:
     def __init__(self, bridge: Bridge):
         if not (isinstance(bridge.process, BridgeProcess) and bridge.process.only_masks):
             raise ValueError(
-                "the bridge must have a mask as its only noise, so that tokens are known at all times: make its process "
+                "the bridge must have a mask as its only noise, so that known tokens are never noise: make its process "
                 "with mask=True, floor=0.0 (dmb train --mask --floor 0)"
             )
         self.bridge = bridge

@@ -1,7 +1,5 @@
 """A model of the columns of a table: a network for each, written one after the other; or one network for very many."""
 
-from collections.abc import Sequence
-
 import torch
 
 from dmb.bridge import Bridge
@@ -9,34 +7,18 @@ from dmb.data import Columns
 from dmb.data.splits import Split
 from dmb.networks import MLP, Network, OrderedMLP
 from dmb.paths import turns_for
-from dmb.processes import BridgeProcess, ForwardProcess
+from dmb.processes import ForwardProcess
 from dmb.seeding import seeded
 from dmb.training import TrainingSettings
 
 _MOST_ALONE = 32  # columns that have a network each
 _ROUNDS, _CLOSE = 10, 1e-3  # of `calibrate`: rounds at most, and the error of a share that needs no other round
 _ROWS, _AT_ONCE = 1 << 15, 512  # rows that it looks at, and rows per network call
-_APART = 16.0  # neighbours in an order change places in one row of e^16, nine million
 
 
 def is_narrow(columns: int) -> bool:
     """Whether so many columns have a network each, and an order in which they are written."""
     return columns <= _MOST_ALONE
-
-
-@torch.no_grad()
-def follow(process: BridgeProcess, order: Sequence[int]) -> None:
-    """Give the positions of a process fixed speeds, so far apart that they are written in this order."""
-    weights = process.clocks.speed_weights
-    assert weights is not None
-    weights[list(order)] = _APART * (torch.arange(len(order)).to(weights) - (len(order) - 1) / 2)
-    process.requires_grad_(False)
-
-
-def in_turn(process: ForwardProcess) -> bool:
-    """Whether the positions of a process follow an order, see `follow`."""
-    clocks = process.clocks if isinstance(process, BridgeProcess) else None
-    return clocks is not None and clocks.speed_weights is not None and not clocks.speed_weights.requires_grad
 
 
 def column_network(
@@ -71,7 +53,7 @@ def calibrate(bridge: Bridge, split: Split) -> bool:
         Whether the bridge has columns that are written in one order; others stay as they are.
     """
     network, process = bridge.eval().network, bridge.process
-    if not (isinstance(network, OrderedMLP) and in_turn(process)):
+    if not (isinstance(network, OrderedMLP) and process.turns is not None):
         return False
     rows = split[split.spread(_ROWS)].to(bridge.device)
     turn = turns_for(bridge, 1, generator=seeded("calibrate", device=bridge.device))

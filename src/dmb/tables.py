@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dmb.all_orders import AllOrders
 from dmb.bridge import Bridge
-from dmb.columnwise import calibrate, column_network, column_training, follow, is_narrow
+from dmb.columnwise import calibrate, column_network, column_training, is_narrow
 from dmb.configurable import Configurable
 from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
@@ -132,7 +132,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=narrow
         )
         if narrow:
-            follow(process, self._written(codec))
+            process.clocks.fix_write_order(self._written(codec))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             network = column_network(process, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)

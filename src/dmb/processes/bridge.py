@@ -121,6 +121,10 @@ class BridgeProcess(ForwardProcess):
         return (log_rate if own is None else log_rate + own).expand(self.num_positions)
 
     @property
+    def turns(self) -> Int[Tensor, " d"] | None:
+        return self.clocks.turns
+
+    @property
     def only_masks(self) -> bool:
         """Whether noise is never a token of data, and the last state hides all tokens alike, as a mask does.
 
