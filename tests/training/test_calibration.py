@@ -1,6 +1,7 @@
 """The last phase of training columns in turn: each state as likely as it is frequent. It can be interrupted, too."""
 
 import copy
+import itertools
 import signal
 
 import pytest
@@ -60,9 +61,11 @@ def test_training_ends_with_each_state_as_likely_as_it_is_frequent_on_average_ov
     _, bridge, reports = straight
     torch.testing.assert_close(shares(bridge, rows), marginals.double(), rtol=0, atol=1.5e-3)
     assert [report.phase for report in reports[-2:]] == ["validation", "calibration"]
-    assert reports[-1].share_error <= 1e-3
-    bound = bridge.bound(data.validation, generator=seeded("bound")).bits_per_token
-    assert reports[-1].bits == pytest.approx(bound, abs=1e-6) != reports[-2].bits
+    assert (shares(bridge, rows) - marginals).abs().max() <= reports[-1].share_error < 3e-3
+    bound = bridge.bound(
+        data.validation, any_order=0.5, batch_size=16, generator=seeded(0, "validation", 0)
+    ).bits_per_token
+    assert reports[-1].bits == bound < reports[-2].bits
 
 
 def test_a_bridge_whose_columns_have_no_order_is_left_as_it_is(data):
@@ -97,26 +100,28 @@ def test_a_run_stopped_while_it_calibrates_goes_on_to_the_same_bytes(tmp_path, d
     assert weights_of(tmp_path) == weights_of(folder)
 
 
-@pytest.mark.parametrize("killed", ["before the model is written", "before the checkpoint is saved"])
-def test_a_run_killed_while_it_ends_goes_on_to_the_same_bytes(tmp_path, data, straight, monkeypatch, killed):
-    reports = dmb.train(
-        bridge_of_three_columns(ORDER), data, fabric=engine(accelerator="cpu"), folder=tmp_path, **QUICK
-    )
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        for report in reports:
-            if report.step == STEPS and report.phase == "score" and killed == "before the model is written":
-                write, times = dmb.Bridge.write, iter([False, True])
-                patch.setattr(dmb.Bridge, "write", lambda *args: killing() if next(times) else write(*args))
-            if report.phase == "calibration":
-                assert weights_of(tmp_path) == weights_of(straight[0])
-                raise KeyboardInterrupt
-    reports.close()
-    assert [r.phase for r in run(bridge_of_three_columns(), data, folder=tmp_path, resume=True)] == ["calibration"]
-    assert weights_of(tmp_path) == weights_of(straight[0])
+@pytest.mark.parametrize(("kind", "name"), [(dmb.Bridge, "write"), (Checkpoints, "save")], ids=["model", "checkpoint"])
+def test_a_run_killed_before_its_last_file_is_written_goes_on_to_the_same_bytes(
+    tmp_path, data, straight, monkeypatch, kind, name
+):
+    folder, _, reports = straight
+    evaluations = [report for report in reports if report.phase == "validation"]
+    calls = {"write": sum(report.improved for report in evaluations), "save": 1 + len(evaluations)}[name]
+    real, number = getattr(kind, name), itertools.count()
 
+    def killed_at_last(*arguments):
+        if next(number) == calls:
+            raise KeyboardInterrupt
+        real(*arguments)
 
-def killing():
-    raise KeyboardInterrupt
+    monkeypatch.setattr(kind, name, killed_at_last)
+    with pytest.raises(KeyboardInterrupt):
+        run(bridge_of_three_columns(ORDER), data, folder=tmp_path)
+    monkeypatch.undo()
+    assert (weights_of(tmp_path) == weights_of(folder)) == (name == "save")
+    after = run(bridge_of_three_columns(), data, folder=tmp_path, resume=True)
+    assert [report.phase for report in after] == ["calibration"]
+    assert weights_of(tmp_path) == weights_of(folder)
 
 
 @pytest.mark.parametrize("stop", [None, 5, 7])

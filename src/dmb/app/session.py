@@ -19,7 +19,6 @@ from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
-from dmb.columnwise import calibrate
 from dmb.data import DataSet
 from dmb.data.codecs import Picture
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
@@ -81,8 +80,6 @@ def session(
                 display.update(report)
     number = stopped_by(signals, fabric, console, again)
     if chief and not number:
-        if report is not None and calibrate(model, data.train):
-            model.write(path)
         say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run, report))
     return ended(number, fabric)
 
