@@ -152,7 +152,10 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             lambda: ordered(masked()).sample(template=X[1] + 1),
             r"template must hold data, .* got 3 at row 0, position 0",
         ),
-        (lambda: dmb.Bridge(PROCESS, None), r"choose MarkovBridge\(process, network\), or OrderedBridge\(order, network"),
+        (
+            lambda: dmb.Bridge(PROCESS, None),
+            r"choose MarkovBridge\(process, network\), or OrderedBridge\(order, network",
+        ),
         (
             lambda: dmb.MarkovBridge(masked(), dmb.OrderedMLP.for_process(masked())),
             r"a OrderedMLP follows an order, not times: choose OrderedBridge\(order, network, states\)",

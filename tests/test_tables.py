@@ -162,7 +162,7 @@ def test_a_row_has_one_probability_where_columns_have_one_order(model, frame):
     log_p = model.log_prob(frame[:30])
     assert (log_p.stderr < 1e-6).all()
     np.testing.assert_array_equal(log_p.value, model.log_prob(frame[:30], random_state=5).value)
-    assert model.bridge_.process.log_speeds.argsort().tolist() == list(range(7))
+    assert model.bridge_.order.order.tolist() == list(range(7))
 
 
 def test_the_order_of_columns_can_be_chosen():
@@ -170,7 +170,7 @@ def test_the_order_of_columns_can_be_chosen():
     frame = pd.DataFrame({"a": rng.integers(0, 3, 300), "b": rng.integers(0, 2, 300), "name": np.arange(300)})
     options = SMALL | {"steps": 2, "order": ["b", "name", "a"]}
     model = dmb.TableModel(**options).fit(frame)
-    assert model.bridge_.process.log_speeds.argsort().tolist() == [1, 0]  # "name" numbers the rows
+    assert model.bridge_.order.order.tolist() == [1, 0]  # "name" numbers the rows
     with pytest.raises(ValueError, match=r"order must name all columns once, a, b, got b, b"):
         dmb.TableModel(**options | {"order": ["b", "b"]}).fit(frame)
 
@@ -387,6 +387,17 @@ def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, m
     capsys.readouterr()
     assert dmb_("evaluate", "run", "--quality", "--data", "gaps.csv") == 2
     assert capsys.readouterr().err.startswith("dmb: --quality compares with the run's own training rows")
+
+
+def test_a_run_with_other_noise_than_a_mask_fills_no_gaps(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    survey(100)[["smokes", "ill"]].to_csv("people.csv", index=False)
+    other = flags(network="mlp", write_order=None, floor=0.5, cycles=1, score_steps=2, width=8, blocks=1)
+    assert dmb_("train", "people.csv", "--out", "run", "--accelerator", "cpu", *other) == 0
+    capsys.readouterr()
+    assert dmb_("impute", "run", "people.csv", "--out", "filled.csv") == 2
+    assert capsys.readouterr().err.startswith("dmb: the bridge must have a mask as its only noise")
+    assert not Path("filled.csv").exists()
 
 
 @pytest.mark.long

@@ -1,18 +1,11 @@
 """A model of the columns of a table: a network for each, written one after the other; or one network for very many."""
 
-import torch
-
-from dmb.bridges import Bridge
 from dmb.data import Columns
-from dmb.data.splits import Split
 from dmb.networks import MLP, Network, OrderedMLP
-from dmb.orders import Fixed
 from dmb.states import States
 from dmb.training import TrainingSettings
 
 _MOST_ALONE = 32  # columns that have a network each
-_ROUNDS, _CLOSE = 10, 1e-3  # of `calibrate`: rounds at most, and the error of a share that needs no other round
-_ROWS, _AT_ONCE = 1 << 15, 512  # rows that it looks at, and rows per network call
 
 
 def is_narrow(columns: int) -> bool:
@@ -33,37 +26,6 @@ def column_network(states: States, codec: Columns, *, width: int, blocks: int, d
     network = MLP.for_states(states, width=2 * width, blocks=blocks + 1, dropout=dropout)
     network.follow_order(codec.ordered)
     return network
-
-
-@torch.no_grad()
-def calibrate(bridge: Bridge, split: Split) -> bool:
-    r"""Make each state of each column as likely as it is frequent, on average over rows in the order of writing.
-
-    Columns are written after one another, so small errors of their shares would add up. With all other weights fixed,
-    the likelihood of rows is concave in the biases of the outputs; a round of proportional fitting goes uphill:
-
-    `b_{ik} ← b_{ik} + log(n_{ik} / Σ_r p(x_i = k | x^r_j of earlier turns)),`
-
-    where `n_{ik}` rows have state `k` in column `i`. States that no row has stay as they are.
-
-    Returns:
-        Whether the bridge has columns that are written in one order; others stay as they are.
-    """
-    network, order, states = bridge.eval().network, bridge.corruption, bridge.states
-    if not (isinstance(network, OrderedMLP) and isinstance(order, Fixed)):
-        return False
-    rows = split[split.spread(_ROWS)].to(bridge.device)
-    turn = order.turns(1)
-    counts = torch.stack([column.bincount(minlength=states.num_states) for column in rows.T])
-    for _ in range(_ROUNDS):
-        expected = torch.zeros(counts.shape, dtype=torch.float64, device=rows.device)
-        for part in rows.split(_AT_ONCE):
-            logits = torch.where(states.data_states, network(part, turn=turn.expand(len(part), -1)), -torch.inf)
-            expected += logits.softmax(-1).sum(0)
-        if (counts - expected).abs().max() <= _CLOSE * len(rows):
-            break
-        network.add_to_biases(torch.where(counts > 0, (counts / expected).log(), 0.0))
-    return True
 
 
 def column_training(rows: int, columns: int, batch_size: int = 256) -> TrainingSettings:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dmb import rows as rows_of
 from dmb.bridges import Bridge, MarkovBridge, OrderedBridge
-from dmb.columnwise import calibrate, column_network, column_training, is_narrow
+from dmb.columnwise import column_network, column_training, is_narrow
 from dmb.configurable import Configurable
 from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
@@ -121,7 +121,6 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         for progress in train(bridge, data, settings):
             if self.report is not None:
                 self.report(progress)
-        calibrate(bridge, data.train)
         self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
         self._like = nw.from_native(X, eager_only=True).head(0).to_native()
         return self

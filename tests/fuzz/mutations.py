@@ -43,7 +43,7 @@ SETTINGS = {
     "--dropout": REAL, "--tilt": REAL, "--ratio": REAL, "--weight-decay": REAL, "--clip": REAL, "--ema": REAL,
     "--infill": REAL, "--minutes": [value for value in REAL if value != "7"], "--tolerance": REAL,
     "--score-tolerance": REAL, "--matrix-tolerance": REAL, "--clusters": ["", "3,2", "2,3", "x", "0", "-1", "9" * 20],
-    "--process": ["bridge", "varying", "tree", "tokenwise", "uniform", "x"], "--speeds": None, "--tied": None,
+    "--process": ["bridge", "varying", "tree", "tokenwise", "uniform", "x"], "--write-order": ["random", "learned", "fixed", "x"], "--tied": None,
     "--mask": None, "--placed": None, "--classes": None, "--order": ["ascending", "descending", "natural"],
     "--init": ["gather", "nested", "uniform", "match"], "--schedule": ["loglinear", "geometric", "linear", "canonical"],
     "--grouping": ["cooccurrence", "value", "frequency", "vectors"], "--head": ["mean", "score", "unscaled_score"],

@@ -249,8 +249,8 @@ def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_t
 )  # fmt: skip
 def test_what_cannot_be_learned_by_whole_paths_is_refused(objective, options, bridge, message):
     causal = {"order": "left to right"} if "kind" in options else {}
+    model = make(made(), **causal | options)
     with pytest.raises(ValueError, match=message):
-        model = make(made(), **causal | options)
         dmb.train(model, made(), fabric=engine(accelerator="cpu"), **QUICK | {"matrix_objective": objective} | bridge)
 
 

@@ -5,7 +5,6 @@ from torch import nn
 from dmb.bridges.base import Bridge
 from dmb.bridges.markov import MarkovBridge
 from dmb.bridges.ordered import OrderedBridge
-from dmb.clocks import Steady
 from dmb.heads import Head, MeanHead
 from dmb.lengths import Lengths
 from dmb.networks import OrderedNetwork
@@ -35,7 +34,7 @@ def put_together(
             raise ValueError(f"write_order must be None for a {type(network).__name__}, which follows no order")
         return MarkovBridge(process, network, head, lengths)
     kind = type(network).__name__
-    if not (isinstance(process, BridgeProcess) and process.only_masks and isinstance(process.clocks, Steady)):
+    if not (isinstance(process, BridgeProcess) and process.one_mask):
         raise ValueError(
             f"a {kind} follows an order, in which positions are masked: its process must have a mask as its only "
             "noise, BridgeProcess.from_marginals(marginals, mask=True, floor=0.0) (--process bridge --init gather "

@@ -274,8 +274,8 @@ class MarkovBridge(Bridge):
     def _check_masks(self) -> None:
         if not self.process.only_masks:
             raise ValueError(
-                "conditionals need a bridge whose only noise is a mask, so that tokens are known at all times: make "
-                "its process with mask=True, floor=0.0 (dmb train --mask --floor 0)"
+                "the bridge must have a mask as its only noise, so that tokens are known at all times: make its "
+                "process with mask=True, floor=0.0 (dmb train --mask --floor 0)"
             )
 
     def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:

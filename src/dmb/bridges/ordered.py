@@ -335,7 +335,7 @@ class PathEstimator(Estimator):
     """Draws several orders of some sequences, and any order of a share of them; see `dmb.paths.path_loss`."""
 
     def __init__(self, orders: int, singles: int, any_order: float):
-        self._orders, self._singles, self._any_order = orders, singles, any_order
+        self._orders, self._singles, self.any_order = orders, singles, any_order
 
     def score_loss(
         self,
@@ -350,7 +350,7 @@ class PathEstimator(Estimator):
     ) -> Float[Tensor, " k"]:
         return model.loss(
             x_0, label=label, given=given, learn_order=joint, orders=self._orders, singles=self._singles,
-            any_order=self._any_order, rows=rows, generator=generator,
+            any_order=self.any_order, rows=rows, generator=generator,
         )  # fmt: skip
 
     def matrix_loss(
@@ -377,4 +377,4 @@ class PathEstimator(Estimator):
         generator: torch.Generator | None = None,
     ) -> Bound:
         """In the orders of training: the best weights must not be those that know the usual orders only."""
-        return model.bound(x_0, label=label, any_order=self._any_order, batch_size=batch_size, generator=generator)
+        return model.bound(x_0, label=label, any_order=self.any_order, batch_size=batch_size, generator=generator)

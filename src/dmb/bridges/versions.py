@@ -25,8 +25,8 @@ def upgraded(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dic
     if "type" in config:
         return config, tensors
     tensors = dict(tensors)
-    clocks = {name: tensors.pop(f"process.clocks.{name}", None) for name in ("speed_weights", "basis")}
-    weights, basis = clocks["speed_weights"], clocks["basis"]
+    clocks = {name: tensors.pop(f"process.clocks.{name}", None) for name in ("speed_weights", "basis", "turns")}
+    weights, basis, turns = clocks["speed_weights"], clocks["basis"], clocks["turns"]
     speeds = weights if weights is None or basis is None else basis @ weights
     network = Configurable.class_named(config["network"]["type"])
     if network is None or not issubclass(network, OrderedNetwork):
@@ -35,8 +35,8 @@ def upgraded(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dic
         return {"type": "MarkovBridge", **config}, tensors
     legal, size = tensors["process.legal"], config["process"]["num_positions"]
     order, own = _order(tensors["process.clocks.log_rates"][:, -1].expand(size), weights, basis)
-    if issubclass(network, CausalTransformer):
-        order, own = {"type": "Fixed"}, {"order": torch.arange(size)}
+    if turns is not None or issubclass(network, CausalTransformer):
+        order, own = {"type": "Fixed"}, {"order": torch.arange(size) if turns is None else turns.argsort()}
     if not legal.all():
         legal = legal.expand(size, -1).contiguous()
     counts = None if len(legal) == 1 else (legal.sum(-1) - 1).tolist()

@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from dmb import numerics
 from dmb.clocks import Clocks, Steady
@@ -111,8 +112,24 @@ class BridgeProcess(ForwardProcess):
 
     @property
     def only_masks(self) -> bool:
+        """Whether noise is never a token of data, and the last state hides all tokens alike, as a mask does.
+
+        Then `p(x_0^i | x_t)` given tokens of data, and that state elsewhere, is the same at all times `t`.
+
+        >>> marginals = torch.tensor([[0.2, 0.5, 0.3]])
+        >>> [BridgeProcess.from_marginals(marginals, mask=True, floor=floor).only_masks for floor in (0.0, 1e-5)]
+        [True, False]
+        """
+        running = numerics.permute(F.pad(self.clocks.running, (1, 0)), self.hierarchy.clock_into)
+        hidden = self.hierarchy.below(self.data_states.double())[:, -1] == self.data_states.sum(-1)
+        return bool(hidden.all() and running[:, -1].all() and not (running & self.data_states).any())
+
+    @property
+    def one_mask(self) -> bool:
+        """Whether all clocks but that of one name are off, and it is steady."""
         running = self.clocks.running
-        return self.names == 1 and bool(running[:, -1].all()) and not running[:, :-1].any()
+        only = self.names == 1 and bool(running[:, -1].all()) and not running[:, :-1].any()
+        return only and isinstance(self.clocks, Steady)
 
     def learned(self) -> Float[Tensor, "d k"]:
         return self.alpha
@@ -240,7 +257,7 @@ class BridgeProcess(ForwardProcess):
     ) -> Float[Tensor, "b d"]:
         """On a line with constant rates, in one pass over the logits: see `dmb.processes.fused`."""
         clock, x_t, x_0 = self.enter(t, x_t=x_t, x_0=x_0)
-        if self._fuses(log_rho) and self.only_masks and isinstance(self.clocks, Steady):
+        if self._fuses(log_rho) and self.one_mask:
             _, log_hazard, intensity = self._hazard(x_t, clock)
             return fused.masked_integrand(log_rho, self.data_states, x_t, x_0, torch.exp(log_hazard - intensity))
         if isinstance(self.hierarchy, Line) and self._fuses(log_rho):

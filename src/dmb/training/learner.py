@@ -181,7 +181,7 @@ class Learner:
     def hand_over(self, bridge: Bridge) -> None:
         """Give the averaged weights and the corruption to `bridge`. Every process has to call it."""
         bridge.corruption.load_state_dict(self.corruption.state_dict())
-        _fill(bridge.network, self.average.module.state_dict())
+        fill(bridge.network, self.average.module.state_dict())
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -198,8 +198,8 @@ class Learner:
         """Become what was saved."""
         tensors, state = checkpoint
         self.corruption.load_state_dict(checkpoint.under(self.model.corruption_name))
-        _fill(self.network, checkpoint.under("network"))
-        _fill(self.average.module, checkpoint.under("average"))
+        fill(self.network, checkpoint.under("network"))
+        fill(self.average.module, checkpoint.under("average"))
         self.average.n_averaged.copy_(tensors["average_count"])
         for name, tensor in self.estimator.tensors().items():
             tensor.copy_(tensors[name])
@@ -280,7 +280,8 @@ def _scattered(tensor: Tensor, like: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+def fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a module these tensors, in the shards that it has; a KeyError or ValueError if they are of another one."""
     own = module.state_dict()
     if own.keys() != tensors.keys():
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")

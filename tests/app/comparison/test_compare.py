@@ -53,6 +53,12 @@ def test_two_rows_through_real_processes(tmp_path, capsys, instead):
         "floor": 0.0,
         "head": "mean",
         "infill": 0.0,
+        "learn": "log",
+        "schedule": "loglinear",
+        "start": "histogram",
+        "matrix_learning_rate": 0.01,
+        "matrix_weight_decay": 0.0,
+        "matrix_clip": 0.0,
     }
     settings = flags(**SETTINGS | row, patience=0)
     assert dmb_("train", "digits", "--out", "out/mdlm/seed-0", *settings) == 0

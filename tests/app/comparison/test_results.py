@@ -73,7 +73,7 @@ def test_the_table_says_it_in_markdown(found):
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:5]]
     assert {len(row) for row in cells} == {9}
     assert cells[0][-2:] == ["CPU minutes per run", "validation bits at equal CPU time"]
-    assert cells[2] == ["mean-natural", "bridge, natural order, J_Q, mean head", "1.5000 ± 0.0200", "–", "0.00 %", "0.00400", "1 of 2", "3.0", "1.4000"]  # fmt: skip
+    assert cells[2] == ["mean-natural", "as mean-live, in natural order", "1.5000 ± 0.0200", "–", "0.00 %", "0.00400", "1 of 2", "3.0", "1.4000"]  # fmt: skip
     assert cells[3][2:] == ["2.1000 ± 0.0350", "0.1414", "40.00 %", "0.00200", "2 of 2", "5.5", "2.3000"]
     assert cells[4][2:] == ["not yet", "–", "–", "–", "0 of 2", "–", "–"]
     assert lines[5:] == ["", "- mean-natural, seed 1, failed: `exit code 1: no 'luck'`"]

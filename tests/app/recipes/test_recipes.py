@@ -7,9 +7,7 @@ import torch
 import dmb
 from dmb.app import recipes
 from dmb.app.recipes import Recipe, as_flags, command_line, recipe_for, register
-from dmb.paths import turns_for
 from dmb.training import engine
-from dmb.training.fitness import any_order_share, infill_share
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
@@ -38,9 +36,9 @@ def test_only_what_is_named_changes():
 def test_the_command_line_of_a_recipe_names_what_was_changed(name):
     recipe = recipes.recipe(name)
     assert command_line(recipe).split() == ["dmb", "train", recipe.data.source, "--recipe", name]
-    changed = recipe.changed(speeds=not recipe.process.speeds, learning_rate=7e-4, seed=5)
-    speeds = "--no-speeds" if recipe.process.speeds else "--speeds"
-    assert command_line(changed).split()[5:] == [speeds, "--learning-rate", "0.0007", "--seed", "5"]
+    changed = recipe.changed(tied=not recipe.process.tied, learning_rate=7e-4, seed=5)
+    tied = "--no-tied" if recipe.process.tied else "--tied"
+    assert command_line(changed).split()[5:] == [tied, "--learning-rate", "0.0007", "--seed", "5"]
     assert as_flags({"network.placed": False, "data.length": None}) == ["--no-placed", "--length", "None"]
 
 
@@ -146,7 +144,7 @@ def test_uniform_noise_serves_columns_with_different_numbers_of_states(tmp_path)
     rng = np.random.default_rng(0)
     file.write_text("\n".join(["colour,size"] + [f"{rng.choice([*'rgb'])},{rng.integers(2)}" for _ in range(60)]))
     data = dmb.data.table(file)
-    plain = {"process": "uniform", "in_turn": False, "network": "mlp", "width": 16, "blocks": 1}
+    plain = {"process": "uniform", "write_order": None, "network": "mlp", "width": 16, "blocks": 1}
     bridge = recipes.recipe("table").changed(**plain).build(data)
     assert bridge.process.legal.sum(-1).tolist() == [3, 2]
     assert bridge.loss(data.train[:4]).isfinite().all()
@@ -194,17 +192,17 @@ def test_a_file_and_a_frame_have_the_same_model_of_a_table(columns, tmp_path):
     data, recipe = dmb.data.table(file), recipe_for(str(file))
     by_file, by_frame = recipe.build(data), dmb.TableModel()._untrained(data)
     assert by_file.description() == by_frame.description()
-    assert (by_file.ordered is not None) == (columns == 4)
-    speeds = [bridge.process.clocks.log_speeds for bridge in (by_file, by_frame)]
-    assert (speeds[0] is None and speeds[1] is None) or speeds[0].equal(speeds[1])
+    assert isinstance(by_file, dmb.OrderedBridge if columns == 4 else dmb.MarkovBridge)
+    assert by_file.corruption.state_dict().keys() == by_frame.corruption.state_dict().keys()
     recipe.check(by_file, data, engine(accelerator="cpu"))
-    shares = [share(by_file, recipe.training) for share in (infill_share, any_order_share)]
-    assert shares == ([0.25, 0.5] if columns == 4 else [0.0, 0.0])
+    assert by_file.infill_share(recipe.training) == (0.25 if columns == 4 else 0.0)
+    if columns == 4:
+        assert by_file.estimator(recipe.training).any_order == 0.5
 
 
 def test_the_columns_of_a_table_are_written_from_first_to_last(tmp_path):
     bridge = recipes.recipe("table").changed(width=8, blocks=1).build(dmb.data.table(written(tmp_path, 4)))
-    assert turns_for(bridge, 3).tolist() == [[0, 1, 2, 3]] * 3
+    assert bridge.turns(3).tolist() == [[0, 1, 2, 3]] * 3
 
 
 @pytest.mark.parametrize(
@@ -225,8 +223,8 @@ def test_a_file_that_is_no_table_is_reported_when_it_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"network": "mlp"}, "in_turn must be false for network=mlp, which follows no order"),
-        ({"process": "uniform"}, "speeds and in_turn must be false for process=uniform"),
+        ({"network": "mlp"}, "write_order must be None for a MLP, which follows no order"),
+        ({"process": "uniform"}, "network=columns needs a mask"),
         ({"mask": False}, "network=columns needs a mask"),
     ],
     ids=str,
@@ -236,9 +234,9 @@ def test_what_does_not_follow_an_order_is_refused_one(settings, message, tmp_pat
         recipes.recipe("table").changed(**settings).build(dmb.data.table(written(tmp_path, 4)))
 
 
-@pytest.mark.parametrize("settings", [{"in_turn": True}, {"network": "columns"}], ids=str)
-def test_columns_are_of_tables(settings):
-    with pytest.raises(ValueError, match="table"):
+@pytest.mark.parametrize("settings", [{"write_order": "fixed"}, {"network": "columns"}], ids=str)
+def test_columns_and_orders_are_for_networks_that_have_them(settings):
+    with pytest.raises(ValueError, match=r"table|write_order must be None"):
         recipes.recipe("digits").changed(**settings).build(dmb.data.digits())
 
 
@@ -247,7 +245,7 @@ def test_records_are_learned_by_whole_paths_and_have_lengths(tmp_path):
     data, recipe = dmb.data.load(tmp_path / "x.fasta"), recipe_for(str(tmp_path / "x.fasta"))
     bridge = recipe.changed(width=8, heads=2, blocks=1).build(data)
     recipe.check(bridge, data, engine(accelerator="cpu"))
-    assert bridge.ordered is not None
+    assert isinstance(bridge, dmb.OrderedBridge)
     assert bridge.lengths is not None
     assert infill_share(bridge, recipe.training) == 0.25
 

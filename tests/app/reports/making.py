@@ -9,7 +9,7 @@ from PIL import Image
 
 import dmb
 from dmb.app.evaluation import likelihood
-from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.app.recipes import DataChoice, NetworkChoice, OrderChoice, ProcessChoice, Recipe
 from dmb.app.runs import Run
 
 
@@ -26,6 +26,7 @@ def recipe(**choices):
             cycles=2, score_steps=4, matrix_steps=2, batch_size=8, log_every=2, evaluate_every=2, evaluate_sequences=16,
             chains=8, chain_steps=4, matrix_objective=choices.pop("objective", "prior"),
         ),
+        order=OrderChoice(write_order=choices.pop("write_order", None)),
         process=ProcessChoice(**choices),
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 import json
 import re
+from itertools import pairwise
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +14,7 @@ from dmb.app.reports import figures, forward
 from dmb.app.reports.contents import Contents
 from dmb.app.reports.drawing import to_svg
 from dmb.app.reports.forward import survival_by_state
-from dmb.app.reports.sampling import SAMPLES, effort, forward_path, reverse_path
+from dmb.app.reports.sampling import SAMPLES, effort, reverse_path
 from dmb.app.reports.symbols import Symbols
 
 TIMES = np.array([0.0, 0.3, 0.75, 1.0])
@@ -79,11 +80,9 @@ def test_in_canonical_time_the_mean_over_all_tokens_falls_on_a_straight_line():
 
 
 def with_speeds(schedule):
-    process = dmb.BridgeProcess.from_marginals(
-        torch.full((64, 5), 1 / 5), mask=True, floor=0.0, tied=True, speeds=True, schedule=schedule
-    )
+    process = dmb.BridgeProcess.from_marginals(torch.full((64, 5), 1 / 5), mask=True, floor=0.0, schedule=schedule)
     with torch.no_grad():
-        process.clocks.speed_weights.copy_(torch.from_numpy(RAMP))
+        process.clocks.log_rates[:, -1] = torch.from_numpy(RAMP)
     return process
 
 
@@ -204,15 +203,13 @@ def test_states_that_go_at_different_times_are_shown_and_named_by_column(tmp_pat
     assert not shown(untrained(tmp_path / "alike", recipe(floor=0.0, mask=True), data))
 
 
-def ordered(folder, data, over_training, log_speeds=None, network="ordered"):
+def ordered(folder, data, over_training, log_speeds=None):
     def change(bridge):
-        clocks = bridge.process.clocks
         wanted = torch.as_tensor(log_speeds, dtype=torch.float32)
-        weights = wanted if clocks.basis is None else torch.linalg.lstsq(clocks.basis, wanted[:, None]).solution[:, 0]
-        clocks.speed_weights.copy_(weights)
+        bridge.order.weights.copy_(torch.linalg.lstsq(bridge.order.basis, wanted[:, None]).solution[:, 0])
 
-    chosen = recipe(network=network, mask=True, floor=0.0, speeds=True, objective="joint")
-    records = [{"alpha": [1e30], "log_speeds": list(row)} for row in over_training]
+    chosen = recipe(network="ordered", mask=True, floor=0.0, write_order="learned", objective="joint")
+    records = [{"log_speeds": list(row)} for row in over_training]
     return untrained(folder, chosen, data, records, None if log_speeds is None else change)
 
 
@@ -223,7 +220,6 @@ def test_speeds_that_moved_are_shown_along_a_text_and_those_that_have_not_are_le
     assert "the earlier a position is masked, and the later it is written" in moved["Learned speeds of positions"].note
     assert not shown(ordered(tmp_path / "still", data, [np.arange(8.0), np.arange(8.0) + 0.01]))
     assert not shown(ordered(tmp_path / "once", data, [np.arange(8.0)]))
-    assert not shown(ordered(tmp_path / "causal", data, [np.zeros(8), np.arange(8.0)], network="causal"))
 
 
 def test_speeds_of_columns_are_listed_in_the_order_of_writing(tmp_path):
@@ -246,13 +242,13 @@ def test_speeds_of_any_size_make_paths_whose_time_is_the_share_of_masks(tmp_path
     data = text(tmp_path, length=64, count=4000)
     run = ordered(tmp_path / "run", data, [0 * RAMP, RAMP], log_speeds=RAMP)
     contents = Contents(run, 0)
-    assert isinstance(contents.process.schedule, dmb.Canonical)
-    assert isinstance(contents.bridge.process.schedule, dmb.LogLinear)
-    path = forward_path(contents.process, contents.examples[:1], generator=torch.Generator().manual_seed(0))
+    assert contents.process is None
+    path = contents.bridge.corruption_path(contents.examples[:1], 8, generator=torch.Generator().manual_seed(0))
     masked = [int((state.x == contents.bridge.num_states - 1).sum()) for state in path]
-    np.testing.assert_allclose([state.t for state in path], np.linspace(0, 1, 8), atol=1e-3)
-    np.testing.assert_allclose(masked, 64 * np.linspace(0, 1, 8), atol=3)
-    assert masked[-1] == 64
+    np.testing.assert_allclose([state.t for state in path], np.linspace(0, 1, 8))
+    assert masked == [round(64 * step / 7) for step in range(8)]
+    for early, late in pairwise(path):
+        assert ((early.x == late.x) | (late.x == contents.bridge.num_states - 1)).all()
 
 
 def test_forward_states_lie_on_one_path_that_never_falls_in_rank():
@@ -260,7 +256,9 @@ def test_forward_states_lie_on_one_path_that_never_falls_in_rank():
         torch.rand(12, 5, generator=torch.Generator().manual_seed(1)).softmax(-1)
     )
     x_0 = torch.randint(5, (30, 12), generator=torch.Generator().manual_seed(2))
-    path = forward_path(process, x_0, generator=torch.Generator().manual_seed(0))
+    path = dmb.MarkovBridge(process, torch.nn.Identity()).corruption_path(
+        x_0, 8, generator=torch.Generator().manual_seed(0)
+    )
     assert (path[0].t, path[-1].t) == (0, 1)
     assert (path[0].x == x_0).all()
     ranks = torch.stack([process.rank[torch.arange(12), state.x] for state in path])

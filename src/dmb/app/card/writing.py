@@ -132,7 +132,7 @@ def _process(bridge: Bridge) -> str:
         return "Masking with a schedule of its own for every state (GenMD4)."
     if not isinstance(process, BridgeProcess):
         return f"A process of class {type(process).__name__}."
-    if process.only_masks:
+    if process.only_masks and process.names == 1:
         return masked.format("")
     clocks = "clocks that vary in time" if type(process.clocks).__name__ == "Varying" else "steady clocks"
     if isinstance(process.hierarchy, Line):

@@ -174,7 +174,13 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
     plain = TrainingSettings()
-    names = ("orders", "singles", "start", *(f"matrix_{name}" for name in ("objective", "learning_rate", "clip")))
+    names = (
+        "orders",
+        "singles",
+        "start",
+        "adapt_times",
+        *(f"matrix_{name}" for name in ("objective", "learning_rate", "clip")),
+    )
     settings: dict[str, Any] = {name: getattr(plain, name) for name in (*names, "matrix_weight_decay")}
     settings |= {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear", "write_order": None}
     if recipe.network.network == "columns":

@@ -3,6 +3,7 @@
 from dmb.app.recipes.base import Recipe as Recipe
 from dmb.app.recipes.choices import DataChoice as DataChoice
 from dmb.app.recipes.choices import NetworkChoice as NetworkChoice
+from dmb.app.recipes.choices import OrderChoice as OrderChoice
 from dmb.app.recipes.choices import ProcessChoice as ProcessChoice
 from dmb.app.recipes.finding import RECIPES as RECIPES
 from dmb.app.recipes.finding import recipe as recipe

@@ -132,7 +132,7 @@ def _speeds(contents: Contents) -> Block | None:
 def _over_training(contents: Contents) -> Block | None:
     """Rates or exponents of the clocks that moved most."""
     process = contents.process
-    now = None if process is None or process.only_masks else process.learned()
+    now = None if process is None or (process.only_masks and process.names == 1) else process.learned()
     if now is None:
         return None
     if _matrix_records(contents):  # `_by_clock` shows them
