@@ -52,12 +52,14 @@ def exact_model(by_paths=False):
     laws, chances = zip(*map(table, (1, 2, 3)), strict=True)
     whole = sum(law * chance for law, chance in zip(laws, chances, strict=True))
     bridge = toys.ordered_bridge(whole, [1.0, 1.0, 1.0]) if by_paths else toys.model("masked diffusion", whole)
-    process, kind = bridge.process, type(bridge.network)
+    process, kind = bridge.states, type(bridge.network)
     options = () if by_paths else (process, "mean")
     widened = [law if by_paths else toys.with_mask_axis(law, process) for law in laws]
     network = by_length(kind)(whole if by_paths else toys.with_mask_axis(whole, process), *options)
     network.parts = [kind(law, *options) for law in widened]
     lengths = dmb.Lengths([round(1e9 * chance) for chance in chances], PAD)
+    if by_paths:
+        return dmb.OrderedBridge(bridge.order, network, bridge.states, lengths)
     return dmb.MarkovBridge(process, network, lengths=lengths)
 
 

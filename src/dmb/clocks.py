@@ -92,11 +92,11 @@ class Clocks(nn.Module, Configurable, ABC):
     @abstractmethod
     def gained(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "c g m"]]:
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "c g m"]]:
         """Intensities gained between two clock times, or since the beginning, as a scale and rates to multiply."""
 
     @abstractmethod
-    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c e"], Float[Tensor, "c g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c f"], Float[Tensor, "c g m"]]:
         """`dA / du` at a clock time, as a scale and rates to multiply; in the precision of `elapsed`."""
 
     @abstractmethod
@@ -198,7 +198,7 @@ class Varying(Clocks):
 
     def gained(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "b g m"]]:
+    ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
         grown = profiles(end.double())[0]
         if start is not None:
             grown = grown - profiles(start.double())[0]
@@ -207,7 +207,7 @@ class Varying(Clocks):
         most = mixed.detach().amax((-2, -1)).clamp(min=1e-300)[:, None]
         return most.to(dtype), (mixed / most[..., None]).to(dtype)
 
-    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b e"], Float[Tensor, "b g m"]]:
+    def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
         mixed = self._mixed(profiles(elapsed.double())[1]).to(elapsed.dtype)
         return torch.ones_like(elapsed[:, :1]), mixed
 

@@ -308,7 +308,7 @@ def test_guidance_leads_away_from_the_model_without_the_label():
     with torch.no_grad():
         without, with_label = bridge.eval().log_posterior(x, t), bridge.log_posterior(x, t, label)
         for guidance in (0.0, 1.0, 3.0):
-            guided = Denoiser(bridge, label, guidance).log_posterior(x, process.clock(t, 1))
+            guided = Denoiser(bridge, label=label, guidance=guidance).log_posterior(x, process.clock(t, 1))
             expected = (without + guidance * (with_label - without)).nan_to_num(nan=-torch.inf).log_softmax(-1)
             torch.testing.assert_close(guided, expected)
 

@@ -126,7 +126,7 @@ def test_a_run_killed_before_its_last_file_is_written_goes_on_to_the_same_bytes(
 @pytest.mark.parametrize("stop", [None, 5, 7])
 def test_the_best_weights_are_those_that_are_calibrated_not_the_last(tmp_path, data, straight, stop):
     """At a rate at which later steps do harm."""
-    options = {"score_steps": 6, "learning_rate": 3.0, "ema": 0.0, "evaluate_every": 1}
+    options = {"score_steps": 6, "learning_rate": 1.0, "ema": 0.0, "evaluate_every": 1}
     bridge = bridge_of_three_columns(ORDER)
     if stop is not None:
         run(bridge, data, folder=tmp_path, stop=StopAfter(stop), **options)

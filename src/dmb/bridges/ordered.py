@@ -66,9 +66,7 @@ class OrderedBridge(Bridge):
         inner = unwrapped(network)
         if not isinstance(inner, OrderedNetwork):
             kind = type(inner).__name__
-            raise ValueError(
-                f"network must be an OrderedNetwork, got a {kind}, which MarkovBridge(process, network) takes"
-            )
+            raise ValueError(f"network must be an OrderedNetwork, got a {kind}, which MarkovBridge takes")
         if states.names != 1:
             raise ValueError(f"states must have one name, the mask: States.with_mask makes them, got {states.names}")
         if order.num_positions != states.num_positions:
@@ -292,9 +290,7 @@ class OrderedBridge(Bridge):
             return
         if not learns:
             kind = type(self.order).__name__
-            raise ValueError(
-                f"matrix_objective must be prior: {kind} is not learned; orders.Smooth and orders.Free are"
-            )
+            raise ValueError(f"matrix_objective must be prior: {kind} is not learned, Smooth and Free are")
         if settings.orders < 2:
             raise ValueError(
                 "orders must be at least 2 to learn an order, by comparing two orders of a sequence, "

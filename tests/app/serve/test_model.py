@@ -31,7 +31,7 @@ def test_a_seed_gives_what_the_command_line_gives(playground):
     assert (moment.share, moment.t) == (1.0, 0.0)
 
 
-@pytest.mark.filterwarnings("ignore::dmb.bridge.TemplateWarning")  # nothing was learned
+@pytest.mark.filterwarnings("ignore::dmb.bridges.TemplateWarning")  # nothing was learned
 def test_what_is_given_stays_and_what_is_blank_becomes_data(playground):
     template = playground.examples[3].clone()
     template[1:3] = -1
