@@ -75,7 +75,7 @@ def test_the_python_of_the_card_runs_in_the_folder(folder, monkeypatch, capsys):
 @pytest.mark.parametrize(("process", "says"), [
     ({"mask": True, "floor": 0.0}, "Masked diffusion: positions are masked one by one, and"),
     ({"network": "ordered", "mask": True, "floor": 0.0, "write_order": "learned"}, "each at a speed of its own"),
-    ({"network": "ordered", "mask": True, "floor": 0.0}, "one by one (order: Random), and"),
+    ({"network": "ordered", "mask": True, "floor": 0.0}, "one by one in an order of kind Random, and"),
     ({"process": "uniform"}, "Uniform noise"),
     ({"process": "tokenwise"}, "GenMD4"),
     ({"process": "tree", "grouping": "value"}, "names of clusters in a tree, by steady clocks"),

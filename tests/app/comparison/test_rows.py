@@ -156,9 +156,7 @@ def test_every_row_makes_a_bridge_that_can_be_trained(data, tmp_path):
 
 def test_only_rows_that_say_so_mask_whatever_the_recipe(tmp_path):
     data, plain = columns(tmp_path), _plain(recipes.recipe("table"), ())
-    masks = {
-        name for name, row in by_name(data).items() if row.apply(plain, data, 200).build(data).process.num_states > 6
-    }
+    masks = {name for name, row in by_name(data).items() if row.apply(plain, data, 200).build(data).num_states > 6}
     assert masks == {"sedd-absorb", "mdlm", "tokenwise", "learned-mask", "paths", "paths-learned", "autoregressive",
                      *OF_COLUMNS}  # fmt: skip
 

@@ -247,7 +247,7 @@ def test_records_are_learned_by_whole_paths_and_have_lengths(tmp_path):
     recipe.check(bridge, data, engine(accelerator="cpu"))
     assert isinstance(bridge, dmb.OrderedBridge)
     assert bridge.lengths is not None
-    assert infill_share(bridge, recipe.training) == 0.25
+    assert bridge.infill_share(recipe.training) == 0.25
 
 
 def test_conditioning_on_classes_needs_classes():

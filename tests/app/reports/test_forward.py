@@ -16,6 +16,7 @@ from dmb.app.reports.drawing import to_svg
 from dmb.app.reports.forward import survival_by_state
 from dmb.app.reports.sampling import SAMPLES, effort, reverse_path
 from dmb.app.reports.symbols import Symbols
+from dmb.bridges import put_together
 
 TIMES = np.array([0.0, 0.3, 0.75, 1.0])
 CHANGED = 0.999 * TIMES
@@ -80,7 +81,9 @@ def test_in_canonical_time_the_mean_over_all_tokens_falls_on_a_straight_line():
 
 
 def with_speeds(schedule):
-    process = dmb.BridgeProcess.from_marginals(torch.full((64, 5), 1 / 5), mask=True, floor=0.0, schedule=schedule)
+    process = dmb.BridgeProcess.from_marginals(
+        torch.full((64, 5), 1 / 5).double(), mask=True, floor=0.0, schedule=schedule
+    )
     with torch.no_grad():
         process.clocks.log_rates[:, -1] = torch.from_numpy(RAMP)
     return process
@@ -267,7 +270,7 @@ def test_forward_states_lie_on_one_path_that_never_falls_in_rank():
 
 
 def bridge_of(process, kind=dmb.MLP, **options):
-    return dmb.MarkovBridge(process, kind.for_process(process, **{"width": 8, "blocks": 1, **options}))
+    return put_together(process, None, kind.for_process(process, **{"width": 8, "blocks": 1, **options}))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,7 @@ def test_a_network_of_one_order_writes_to_the_end_whatever_the_number_of_positio
     assert steps == positions
     path = reverse_path(bridge, 2, steps, generator=torch.Generator().manual_seed(0))
     assert path[-1].t == 0
-    bridge.process.data("samples", path[-1].x)
+    bridge.states.data("samples", path[-1].x)
 
 
 def test_large_models_get_few_samples_and_many_states_no_large_posterior():

@@ -124,7 +124,7 @@ def _process(bridge: Bridge) -> str:
     process = bridge.forward_process
     masked = "Masked diffusion: positions are masked one by one{}, and the model learns to put tokens back."
     if process is None:
-        kind = f" (order: {type(bridge.corruption).__name__})"
+        kind = f" in an order of kind {type(bridge.corruption).__name__}"
         return masked.format(", each at a speed of its own" if bridge.learned()["log_speeds"] else kind)
     if isinstance(process, UniformProcess):
         return "Uniform noise: a token is replaced by any state, all equally likely."

@@ -154,7 +154,8 @@ def image_quality(
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.
     """
-    progress, steps = progress or (lambda what: nullcontext(unseen)), max(steps, bridge.least_steps)
+    progress = progress or (lambda what: nullcontext(unseen))
+    steps = max(steps, bridge.least_steps) if bridge.from_left else steps
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), seed=seed, advance=advance,
