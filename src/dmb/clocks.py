@@ -27,7 +27,7 @@ POWERS = (1.0, 2.0, 4.0)
 
 ASLEEP = 1e-10
 """The lowest rate that is learned linearly, as in the paper's code. At 0, where `J_Q` is `D log D`, its slope is
-infinite, so a clock at exactly 0 could not be woken by a gradient; at this rate it has no effect, and wakes in a step."""
+infinite, so a clock at exactly 0 could not be woken by a gradient; here it has no effect, and wakes in a step."""
 
 STEADY = 2.0
 """Initial extra weight of the steady profile, as a logarithm."""
