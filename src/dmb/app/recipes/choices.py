@@ -105,7 +105,7 @@ class ProcessChoice:
     ratio: float = 5.0
     """How many times faster each level of a tree is than the level above it."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical", "paced"] = "loglinear"
-    """How fast clock time runs. With canonical and paced the expected share of changed tokens grows evenly, whatever the
+    """How fast clock time runs. With canonical and paced the share of changed tokens grows evenly, whatever the
     rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
