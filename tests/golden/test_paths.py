@@ -73,6 +73,18 @@ def test_a_folder_of_version_0_2_has_the_bound_and_the_samples_that_it_had(name,
         assert model.sample(4, generator=generator(4)).tolist() == expected["sample"]
 
 
+@pytest.mark.parametrize(("name", "kind"), [("drawn_times", dmb.MarkovBridge), ("smooth", dmb.OrderedBridge)])
+def test_a_folder_of_version_0_1_has_the_bound_that_it_had(name, kind):
+    """Written by the last commit of 0.1."""
+    expected, bridge = (
+        recorded(HERE / "version_0.1" / "recorded.json")[name],
+        kind.from_pretrained(HERE / "version_0.1" / name),
+    )
+    bound = bridge.bound(torch.tensor(expected["x"]), generator=generator(3))
+    assert bound.score.tolist() == pytest.approx(expected["score"], rel=1e-6)
+    assert bound.prior.tolist() == pytest.approx(expected["prior"], rel=1e-6)
+
+
 @pytest.mark.parametrize("name", recorded(FOLDERS / "recipes.json"))
 def test_a_recipe_of_version_0_2_is_read_as_the_one_of_today(name):
     assert Recipe.from_json(recorded(FOLDERS / "recipes.json")[name]) == recipe(name)
