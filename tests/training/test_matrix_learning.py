@@ -39,7 +39,7 @@ def learn(process, steps, marginals=None, **options):
     trained = learner(process, TrainingSettings(matrix_steps=steps, **AS_AUTHORS | options), marginals)
     before = trained.prior_bits()
     list(matrix_phase(trained, None))
-    return trained.process.alpha.detach(), before, trained.prior_bits()
+    return trained.corruption.alpha.detach(), before, trained.prior_bits()
 
 
 @pytest.mark.long
@@ -60,10 +60,10 @@ def test_rates_and_j_q_follow_the_trace_of_the_papers_code():
     p_0 = torch.rand(27, dtype=torch.float64)
     process.set_marginals((p_0 / p_0.sum())[process.rank])
     trained = learner(process, TrainingSettings(matrix_steps=10_300, **AS_AUTHORS | {"matrix_clip": 1 / 16}), mu)
-    seen = {0: (trained.prior_bits(), trained.process.alpha.detach()[0])}
+    seen = {0: (trained.prior_bits(), trained.corruption.alpha.detach()[0])}
     for _ in matrix_phase(trained, None):
         if trained.progress.phase_step in wanted:
-            seen[trained.progress.phase_step] = (trained.prior_bits(), trained.process.alpha.detach()[0].clone())
+            seen[trained.progress.phase_step] = (trained.prior_bits(), trained.corruption.alpha.detach()[0].clone())
     for step, (nats, rates) in wanted.items():
         bits, alpha = seen[step]
         assert bits * math.log(2) == pytest.approx(nats, rel=0.02)
@@ -103,7 +103,7 @@ def test_what_bears_the_papers_name_is_alive_after_the_first_matrix_learning(nam
         trained = learner(wanted.process.build(data), wanted.training, data.marginals())
         before = trained.prior_bits()
         list(matrix_phase(trained, data.train))
-        return lives(trained.process.alpha.detach(), before, trained.prior_bits(), fall)
+        return lives(trained.corruption.alpha.detach(), before, trained.prior_bits(), fall)
 
     assert run(wanted)
     assert not run(wanted.changed(matrix_steps=1))  # frozen after one step
@@ -212,7 +212,7 @@ def test_a_random_start_is_one_vector_for_all_positions():
     data = dmb.data.array(np.random.default_rng(0).integers(0, 5, (100, 3)))
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, learn="linear")
     started = [learner(process, TrainingSettings(start="random", seed=seed), data.marginals()) for seed in (0, 0, 1)]
-    first, again, other = (each.process.p_0 for each in started)
+    first, again, other = (each.corruption.p_0 for each in started)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(first, first[:1].expand(3, -1))

@@ -236,7 +236,7 @@ def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
     assert len(trace) == 20
     assert all(late < early for early, late in itertools.pairwise(trace))
     # by dense matrices: Σ_i Σ_x μ_i(x) KL(P_i[x] || μ_i P_i)
-    P, mu = learner.process.to_dense(1.0).double(), learner.process.p_0.double()
+    P, mu = learner.corruption.to_dense(1.0).double(), learner.corruption.p_0.double()
     divergence = (mu[:, :, None] * torch.special.xlogy(P, P / (mu[:, None] @ P))).sum()
     assert trace[-1] == pytest.approx(divergence.item() / 3 / math.log(2), rel=1e-4)
     assert all(torch.equal(before[name], p) for name, p in learner.network.named_parameters())
@@ -249,9 +249,9 @@ def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
     settings = TrainingSettings(score_steps=250, batch_size=16, learning_rate=1e-12, weight_decay=0.0)
     learner = Learner(bridge, settings, engine(accelerator="cpu"))
     steps = torch.tensor([step.loss_bits for step in score_phase(learner, data.train)])
-    assert learner.density.seen[0].sum() > 1000  # there is a density, and it has learnt
+    assert learner.estimator.density.seen[0].sum() > 1000  # there is a density, and it has learnt
     u = numerics.stratified_times(1000, generator=seeding.seeded("times"))
-    assert learner.density.at(u)[1].std() > 0.1
+    assert learner.estimator.density.at(u)[1].std() > 0.1
     exact = learner.model.bound(data.train[:], samples=20, generator=seeding.seeded("bound"))
     error = (steps.std() / len(steps) ** 0.5).item() + exact.stderr
     assert steps.mean().item() == pytest.approx(exact.score_bits, abs=4 * error)
@@ -260,11 +260,11 @@ def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
 
 def test_score_learning_leaves_the_rates_alone(data):
     learner = Learner(make(data), TrainingSettings(score_steps=3, batch_size=8), engine(accelerator="cpu"))
-    before = learner.process.clocks.log_rates.clone()
+    before = learner.corruption.clocks.log_rates.clone()
     steps = list(score_phase(learner, data.train))
     assert len(steps) == learner.progress.step == 3
-    assert torch.equal(learner.process.clocks.log_rates, before)
-    assert learner.process.clocks.log_rates.grad is None
+    assert torch.equal(learner.corruption.clocks.log_rates, before)
+    assert learner.corruption.clocks.log_rates.grad is None
 
 
 @pytest.mark.long
@@ -280,7 +280,7 @@ def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
     }
     learner = Learner(make(data, dropout=0.0), TrainingSettings(start="random"), engine(accelerator="cpu"))
     truth = data.marginals()
-    assert (learner.process.p_0 - truth).abs().sum(-1).mean() > 0.2
+    assert (learner.corruption.p_0 - truth).abs().sum(-1).mean() > 0.2
     run(make(data, dropout=0.0), data, folder=tmp_path, start="random", **options)
     p_0 = Checkpoints(tmp_path / "checkpoints").newest().tensors["process.p_0"]
     assert (p_0 - truth).abs().sum(-1).mean() < 0.1

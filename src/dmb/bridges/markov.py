@@ -452,7 +452,7 @@ class ScoreEstimator(Estimator):
 
     def __init__(self, device: torch.device, adapt: bool, learns: bool):
         self._adapt, self._learns = adapt, learns
-        self._density, self._baseline = TimeDensity(central=True, keep=0.99, device=device), CostBaseline(device)
+        self.density, self._baseline = TimeDensity(central=True, keep=0.99, device=device), CostBaseline(device)
 
     def score_loss(
         self,
@@ -466,7 +466,7 @@ class ScoreEstimator(Estimator):
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
         return model.loss(
-            x_0, label=label, given=given, learn_rates=joint, times=self._density if self._adapt else None,
+            x_0, label=label, given=given, learn_rates=joint, times=self.density if self._adapt else None,
             baseline=self._baseline, rows=rows, generator=generator,
         )  # fmt: skip
 
@@ -494,13 +494,13 @@ class ScoreEstimator(Estimator):
 
     def learn(self, reduce: Callable[[Tensor], Tensor], processes: int = 1) -> None:
         if self._adapt:
-            self._density.learn(reduce, processes)
+            self.density.learn(reduce, processes)
 
     def learn_costs(self, reduce: Callable[[Tensor], Tensor]) -> None:
         self._baseline.learn(reduce)
 
     def tensors(self) -> dict[str, Tensor]:
-        seen = {"times_seen": self._density.seen}
+        seen = {"times_seen": self.density.seen}
         if not self._learns:
             return seen
         return seen | {"baseline.gram": self._baseline.gram, "baseline.moment": self._baseline.moment}
