@@ -175,6 +175,39 @@ def test_rows_are_drawn_in_the_orders_of_the_speeds(ordered, log_speeds):
     assert misfit > 100
 
 
+def test_drawing_never_asks_all_columns(ordered, monkeypatch):
+    """Neither do the samplers of the bridge, which write one position per call."""
+    asked, outputs_at = [], dmb.OrderedMLP.outputs_at
+
+    def counted(self, x_t, position, **options):
+        asked.append(position.numel())
+        return outputs_at(self, x_t, position, **options)
+
+    def whole(*_, **__):
+        raise AssertionError("all columns were asked")
+
+    monkeypatch.setattr(dmb.OrderedMLP, "outputs_at", counted)
+    monkeypatch.setattr(dmb.OrderedMLP, "forward", whole)
+    AllOrders(ordered).draw(torch.tensor([[-1, 2, -1], [-1, -1, -1]]), seeded(0, "rows"))
+    assert sum(asked) == 5
+    ordered.sample(7)
+    assert sum(asked) == 5 + 7 * 3
+
+
+def test_in_one_order_there_is_nothing_to_draw(ordered):
+    ordered.process.clocks.fix_write_order([2, 0, 1])
+    model = AllOrders(ordered)
+    assert model.turns.tolist() == [1, 2, 0]
+    assert AllOrders(dmb.Bridge(ordered.process, dmb.MLP.for_process(ordered.process, width=8))).turns is not None
+    with torch.no_grad():  # drawn from these speeds, it would be another one
+        ordered.process.clocks.speed_weights.neg_()
+    known, expected = torch.full_like(EVERY, -1), torch.zeros(len(EVERY), dtype=torch.float64)
+    for column in (2, 0, 1):
+        expected += model.log_conditionals(known)[range(len(EVERY)), column, EVERY[:, column]]
+        known[:, column] = EVERY[:, column]
+    torch.testing.assert_close(model.log_prob(EVERY, seeded(0, "order")), expected, rtol=0, atol=1e-5)
+
+
 def test_a_known_token_has_all_its_probability_and_is_seen_by_all_blanks(ordered):
     model = AllOrders(ordered)
     one, other = model.log_conditionals(torch.tensor([[-1, 2, -1], [-1, 0, -1]]))
