@@ -47,13 +47,12 @@ class AllOrders:
     @torch.no_grad()
     def log_conditionals(self, tokens: Int[Tensor, "b d"]) -> Float[Tensor, "b d n"]:
         """`log p(x_i | x_S)` for all positions `i`, with `S` those that are not blank; time is the share of blanks."""
-        bridge, blank = self.bridge.eval(), tokens < 0
-        x_t = torch.where(blank, bridge.num_states - 1, tokens)
+        bridge, blank, x_t = self.bridge.eval(), tokens < 0, self._masked(tokens)
         if bridge.ordered is not None:
-            known = torch.where(torch.arange(bridge.num_states) == x_t[..., None], 0.0, -torch.inf).double()
-            return torch.where(blank[..., None], self._log_p(x_t), known)
+            known = torch.where(torch.arange(bridge.num_states) == tokens[..., None], 0.0, -torch.inf).double()
+            return torch.where(blank[..., None], self._log_p(bridge.network(x_t), bridge.process.data_states), known)
         t = blank.double().mean(-1).clamp_min(0.5 / tokens.shape[1])
-        return bridge.log_posterior(x_t.to(bridge.device), t.to(bridge.device)).cpu()
+        return bridge.log_posterior(x_t, t.to(bridge.device)).cpu()
 
     def draw(
         self,
@@ -87,13 +86,15 @@ class AllOrders:
                 part[rows] = part[rows].scatter(-1, position, torch.where(old < 0, drawn, old))
         return tokens
 
+    @torch.no_grad()
     def log_prob(self, tokens: Int[Tensor, "b d"], generator: torch.Generator) -> Float[Tensor, " b"]:
         """`Σ_k log p(x_{σ_k} | those before it)` in a random order `σ`, for each row."""
-        parts = []
+        bridge, parts = self.bridge.eval(), []
         for part in tokens.split(self._rows):
             turn = self._turns(part, generator)
-            if self.bridge.ordered is not None:
-                log_p = self._log_p(part, turn // self._group)  # those of a turn do not see each other
+            if bridge.ordered is not None:
+                turn = (turn // self._group).to(bridge.device)  # those of a turn do not see each other
+                log_p = self._log_p(bridge.network(part.to(bridge.device), turn=turn), bridge.process.data_states)
                 parts.append(log_p.gather(-1, part[..., None]).double().flatten(1).sum(-1))
                 continue
             order = turn.argsort(-1)
@@ -109,22 +110,36 @@ class AllOrders:
         """`log_conditionals` of any number of rows, a part at a time."""
         return (self.log_conditionals(part).double() for part in tokens.split(self._rows))
 
+    @property
+    def turns(self) -> Int[Tensor, " d"] | None:
+        """The turn of each position, if rows are written in one order."""
+        ordered, turns = self.bridge.ordered, self.bridge.process.turns
+        if ordered is not None and ordered.order is not None:  # the only one that it can follow
+            turns = ordered.order.argsort()
+        return None if turns is None else turns.cpu()
+
     def _turns(self, tokens: Int[Tensor, "b d"], generator: torch.Generator) -> Int[Tensor, "b d"]:
-        """The turn of each position, by the speeds of the process; if it has none, all orders are alike."""
-        bridge = self.bridge
-        if bridge.ordered is not None and bridge.ordered.order is not None:  # the only one that it can follow
-            return bridge.ordered.order.argsort().cpu().expand(len(tokens), -1)
-        speeds = bridge.process.log_speeds
-        speeds = torch.zeros(bridge.num_positions) if speeds is None else speeds.detach().cpu()
+        """The turn of each position of each row, drawn by the speeds of the process; without them, orders are alike."""
+        if self.turns is not None:
+            return self.turns.expand(len(tokens), -1)
+        speeds = self.bridge.process.log_speeds
+        speeds = torch.zeros(self.bridge.num_positions) if speeds is None else speeds.detach().cpu()
         return draw_turns(speeds, len(tokens), generator=generator)
 
-    @torch.no_grad()
-    def _log_p(self, tokens: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None) -> Float[Tensor, "b d n"]:
-        """`log p(x_i | tokens of earlier turns)`, by a network that follows orders."""
-        bridge = self.bridge.eval()
-        output = bridge.network(tokens.to(bridge.device), turn=None if turn is None else turn.to(bridge.device))
-        return torch.where(bridge.process.data_states, output.double(), -torch.inf).log_softmax(-1).cpu()
+    def _log_p(self, output: Float[Tensor, "b m n"], states: Bool[Tensor, "*s n"]) -> Float[Tensor, "b m n"]:
+        """From what a network that follows orders has said."""
+        return torch.where(states, output.double(), -torch.inf).log_softmax(-1).cpu()
 
+    @torch.no_grad()
     def _at(self, tokens: Int[Tensor, "b d"], position: Int[Tensor, "b g"]) -> Float[Tensor, "b g n"]:
-        """`log_conditionals` at some positions of each row."""
-        return self.log_conditionals(tokens).take_along_dim(position[..., None], 1).double()
+        """`log p(x_i | x_S)` at some positions `i` of each row that are blank."""
+        bridge = self.bridge.eval()
+        if bridge.ordered is None:
+            return self.log_conditionals(tokens).take_along_dim(position[..., None], 1).double()
+        x_t, position = self._masked(tokens), position.to(bridge.device)
+        states = bridge.process.data_states.expand(bridge.num_positions, -1)[position]
+        return self._log_p(bridge.ordered.outputs_at(x_t, position), states)
+
+    def _masked(self, tokens: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+        """With masks for blanks, on the bridge's device."""
+        return torch.where(tokens < 0, self.bridge.num_states - 1, tokens).to(self.bridge.device)

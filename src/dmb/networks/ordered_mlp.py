@@ -116,30 +116,59 @@ class OrderedMLP(OrderedNetwork):
         turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         refuse_label(label)
-        turn = self.standing_first(x_t) if turn is None else turn
+        hidden, middles = self._hidden(x_t, self.standing_first(x_t) if turn is None else turn, slice(None))
+        parts = [self._logits(*each) for each in zip(self._parts(), hidden, middles, strict=True)]
+        return torch.stack(parts, dim=1)
+
+    def outputs_at(
+        self,
+        x_t: Int[Tensor, "b d"],
+        position: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b m n"]:
+        """Without the networks of other positions."""
+        if hasattr(self.scale, "full_tensor"):  # sharded, and put together for `forward` only
+            return super().outputs_at(x_t, position, label, turn)
+        refuse_label(label)
+        turn, parts = self.standing_first(x_t) if turn is None else turn, self._parts()
+        outputs = self.scale.new_empty(*position.shape, self.num_states)
+        for own in position.unique().tolist():
+            rows, column = (position == own).nonzero(as_tuple=True)
+            hidden, middles = self._hidden(x_t[rows], turn[rows], slice(own, own + 1))
+            outputs[rows, column] = self._logits(parts[own], hidden[0], middles[0])
+        return outputs
+
+    def _hidden(
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], own: slice
+    ) -> tuple[Float[Tensor, "c b w"], Float[Tensor, "c b 1"]]:
+        """The last hidden vectors of some positions, and the middles of their peaks that earlier tokens lead to."""
         row = x_t + self.starts
         written = row < self.ends
         row = torch.where(written, row, 0)
-        earlier = ((turn[:, None, :] < turn[:, :, None]) & written[:, None, :]).transpose(0, 1)
+        earlier = ((turn[:, None, :] < turn[:, own, None]) & written[:, None, :]).transpose(0, 1)
         seen = (earlier[..., None] * self.tokens(row)).flatten(2)
-        x = torch.baddbmm(self.first_bias, seen, self.first)
+        x = torch.baddbmm(self.first_bias[own], seen, self.first[own])
         for block in self.blocks:
-            x = block(x)
-        middles = _GAIN * (earlier * self.places[row]) @ self.straight
-        return self._logits(F.layer_norm(x, x.shape[-1:]) * self.scale, middles)
+            x = block(x, own)
+        middles = _GAIN * (earlier * self.places[row]) @ self.straight[own]
+        return F.layer_norm(x, x.shape[-1:]) * self.scale[own], middles
 
-    def _logits(self, x: Float[Tensor, "d b w"], middles: Float[Tensor, "d b 1"]) -> Float[Tensor, "b d n"]:
-        parts = []
-        weights, biases = self.output.weight.split(self._counts), self.output.bias.split(self._counts)
-        places = self.places.split(self._counts)
-        for position, (own, weight, bias) in enumerate(zip(x, weights, biases, strict=True)):
-            logits = F.linear(own, weight, bias)
-            if position in self._peaked:
-                before = self._peaked[position]
-                peak = self.peaks[str(position)](own, middles[position], places[position][before:])
-                logits = logits + F.pad(peak, (before, 0))
-            parts.append(F.pad(logits, (0, self.num_states - len(weight))))
-        return torch.stack(parts, dim=1)
+    def _parts(self) -> list[tuple[int, Tensor, Tensor, Tensor]]:
+        """Every position, its weights and biases of the output, and the places of its states."""
+        tensors = (self.output.weight, self.output.bias, self.places)
+        return list(zip(range(self.num_positions), *(each.split(self._counts) for each in tensors), strict=True))
+
+    def _logits(
+        self, part: tuple[int, Tensor, Tensor, Tensor], x: Float[Tensor, "b w"], middle: Float[Tensor, "b 1"]
+    ) -> Float[Tensor, "b n"]:
+        """The output at one position."""
+        position, weight, bias, places = part
+        logits = F.linear(x, weight, bias)
+        if position in self._peaked:
+            before = self._peaked[position]
+            logits = logits + F.pad(self.peaks[str(position)](x, middle, places[before:]), (before, 0))
+        return F.pad(logits, (0, self.num_states - len(weight)))
 
     @torch.no_grad()
     def add_to_biases(self, shift: Float[Tensor, "d n"]) -> None:
@@ -171,7 +200,7 @@ class OrderedMLP(OrderedNetwork):
 
 
 class _Block(nn.Module):
-    """A residual block for each position."""
+    """A residual block for each position; called for those of a slice."""
 
     def __init__(self, positions: int, width: int, dropout: float):
         super().__init__()
@@ -180,9 +209,9 @@ class _Block(nn.Module):
         self.down = nn.Parameter(_uniform(positions, 2 * width, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "d b w"]) -> Float[Tensor, "d b w"]:
-        inner = F.silu(torch.baddbmm(self.bias, F.layer_norm(x, x.shape[-1:]), self.up))
-        return x + self.dropout(inner @ self.down)
+    def forward(self, x: Float[Tensor, "c b w"], own: slice) -> Float[Tensor, "c b w"]:
+        inner = F.silu(torch.baddbmm(self.bias[own], F.layer_norm(x, x.shape[-1:]), self.up[own]))
+        return x + self.dropout(inner @ self.down[own])
 
 
 class _Peak(nn.Module):
