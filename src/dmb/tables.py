@@ -270,9 +270,9 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def log_prob(self, X: Any, *, draws: int = 4, random_state: int | None = None) -> LogProb:
         """The log-probability of each row, in nats; for columns of real numbers it is a density.
 
-        If columns are written in one order, one pass gives it, exact up to rounding. For a model without an order of its
-        own it is a lower bound, the mean over `draws` orders of this seed (default: the model's), with its standard
-        error.
+        If columns are written in one order, one pass gives it, exact up to rounding. For a model without an order of
+        its own it is a lower bound, the mean over `draws` orders of this seed (default: the model's), with its
+        standard error.
         """
         if draws < 2:
             raise ValueError(f"draws must be at least 2, got {draws}")
