@@ -183,7 +183,7 @@ def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespac
     if not given.rivals:
         start = time.process_time()
         model = dmb.TableModel(bins=given.bins, random_state=given.seed).fit(training)
-        rows = model.sample(len(real))
+        rows = model.sample(len(real), random_state=given.seed)
         tell("TableModel", rows, time.process_time() - start)
         known = with_known_values(model, real[:2000])
         nats = model.log_prob(known)

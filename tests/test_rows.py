@@ -176,6 +176,36 @@ def test_rows_are_drawn_in_the_orders_of_the_speeds(ordered, log_speeds):
     assert misfit > 100
 
 
+def test_drawing_never_asks_all_columns(ordered, monkeypatch):
+    """Neither do the samplers of the bridge, which write one position per call."""
+    asked, outputs_at = [], dmb.OrderedMLP.outputs_at
+
+    def counted(self, x_t, position, *others):
+        asked.append(position.numel())
+        return outputs_at(self, x_t, position, *others)
+
+    def whole(*_, **__):
+        raise AssertionError("all columns were asked")
+
+    monkeypatch.setattr(dmb.OrderedMLP, "outputs_at", counted)
+    monkeypatch.setattr(dmb.OrderedMLP, "forward", whole)
+    rows.draw(ordered, torch.tensor([[-1, 2, -1], [-1, -1, -1]]), seeded(0, "rows"))
+    assert sum(asked) == 5
+    ordered.sample(7)
+    assert sum(asked) == 5 + 7 * 3
+
+
+def test_in_one_order_there_is_nothing_to_draw(ordered):
+    bridge = dmb.OrderedBridge(dmb.orders.Fixed([2, 0, 1]), ordered.network, ordered.states)
+    known, expected = torch.full_like(EVERY, -1), torch.zeros(len(EVERY), dtype=torch.float64)
+    for column in (2, 0, 1):
+        expected += conditionals(bridge, known)[range(len(EVERY)), column, EVERY[:, column]]
+        known[:, column] = EVERY[:, column]
+    for seed in (0, 1):
+        found = rows.log_prob(bridge, EVERY, seeded(seed, "order"))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
 def test_a_known_token_has_all_its_probability_and_is_seen_by_all_blanks(ordered):
     one, other = conditionals(ordered, torch.tensor([[-1, 2, -1], [-1, 0, -1]]))
     assert one[1].exp().tolist() == [0.0, 0.0, 1.0, 0.0]

@@ -63,7 +63,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         order: names of all columns, in the order in which they are written; default: as they stand in the frame.
         kinds: of columns by name, where the rules of `dmb.data.columns.column_of` are wrong.
         patience: evaluations without progress after which training ends; 0: never.
-        random_state: seed of all random numbers.
+        random_state: seed of training.
         report: called with a report of training now and then.
 
     Attributes:
@@ -173,7 +173,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             rule: tells which rows of a frame to keep, such as `lambda rows: rows["end"] >= rows["start"]`; rows are
                 drawn until enough are kept, see `acceptance_`.
             temperature: values below 1 favour likely values.
-            random_state: seed; default: the model's.
+            random_state: seed; default: new rows each time.
         """
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
@@ -210,7 +210,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         Args:
             X: the frame.
             draw: draw the gaps of a row from their joint distribution instead, as multiple imputation needs.
-            random_state: seed of draws; default: the model's.
+            random_state: seed of draws; default: new ones each time.
         """
         schema = nw.from_native(X, eager_only=True).schema
         real = {name: dtype.is_float() for name, dtype in schema.items()}
@@ -274,20 +274,22 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def log_prob(self, X: Any, *, draws: int = 4, random_state: int | None = None) -> LogProb:
         """The log-probability of each row, in nats; for columns of real numbers it is a density.
 
-        If columns are written in one order, it is exact up to rounding. For a model without an order of its own it is a
-        lower bound, with its standard error over `draws` orders.
+        If columns are written in one order, one pass gives it, exact up to rounding. For a model without an order of
+        its own it is a lower bound, the mean over `draws` orders of this seed (default: the model's), with its
+        standard error.
         """
         if draws < 2:
             raise ValueError(f"draws must be at least 2, got {draws}")
         content = frames.read(X)
         tokens = torch.from_numpy(tokens_of(content, self._codec)).long()
-        generator = self._generator(random_state)
-        values = np.stack([rows_of.log_prob(self.bridge_, tokens, generator).numpy() for _ in range(draws)])
+        generator = self._generator(self.random_state if random_state is None else random_state)
+        passes = 1 if isinstance(self.bridge_.write_order(), Fixed) else draws
+        values = np.stack([rows_of.log_prob(self.bridge_, tokens, generator).numpy() for _ in range(passes)])
         density = np.zeros(len(tokens))
         for name, column in zip(self._codec.names, self._codec.columns, strict=True):
             index = content.names.index(name)
             density += column.log_density(content.distinct[index])[content.codes[:, index]]
-        return LogProb(values.mean(0) + density, values.std(0, ddof=1) / draws**0.5)
+        return LogProb(values.mean(0) + density, values.std(0, ddof=min(1, passes - 1)) / passes**0.5)
 
     def score(self, X: Any, y: None = None) -> float:
         """The mean of `log_prob` over rows."""
@@ -338,7 +340,12 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         return self._like if hasattr(self, "_like") else frames.empty("pandas", {})
 
     def _generator(self, random_state: int | None) -> torch.Generator:
-        return seeded(self.random_state if random_state is None else random_state, "rows")
+        """Random numbers of this seed, or new ones."""
+        if random_state is not None:
+            return seeded(random_state, "rows")
+        generator = torch.Generator()
+        generator.seed()
+        return generator
 
     def _position(self, column: str) -> int:
         if column not in self._codec.names:

@@ -46,6 +46,28 @@ def test_an_output_depends_on_all_tokens_of_an_earlier_turn_and_on_no_other(turn
                 assert torch.equal(output[row, i], base[row, i])
 
 
+@pytest.mark.parametrize("turn", [RANDOM, TIED, None], ids=["all different", "with ties", "none"])
+def test_outputs_at_some_positions_are_those_of_all(turn):
+    made, x = network(), tokens()
+    x[[0, 3], [2, 1]] = STATES - 1
+    position = torch.tensor([[0, 3], [3, 1], [2, 2], [1, 0], [1, 3], [3, 2]])
+    expected = made(x, turn=turn).take_along_dim(position[..., None], 1)
+    torch.testing.assert_close(made.outputs_at(x, position, turn=turn), expected)
+
+
+@torch.no_grad()
+def test_a_position_is_computed_without_the_networks_of_the_others():
+    made, x = network(), tokens()
+    expected = made(x, turn=RANDOM)[:, 2:3]
+    for name, weight in made.named_parameters():
+        if weight.shape[0] == POSITIONS:
+            weight[[0, 1, 3]] = torch.nan
+        elif name.startswith("output"):
+            weight[: made.starts[2]], weight[made.ends[2] :] = torch.nan, torch.nan
+    assert made(x, turn=RANDOM)[:, 0, : COUNTS[0]].isnan().all()
+    torch.testing.assert_close(made.outputs_at(x, torch.full((6, 1), 2), turn=RANDOM), expected)
+
+
 def test_a_mask_says_nothing_whatever_its_turn():
     made, x, mask = network(), tokens(), STATES - 1
     hidden = x.clone()

@@ -196,7 +196,7 @@ class OrderedBridge(Bridge):
                 output = self.network(x_t, turn=turn, **({} if label is None else {"label": label}))
             else:
                 at = at.to(self.device)
-                output = self.ordered.outputs_at(x_t, turn, at, label)
+                output = self.ordered.outputs_at(x_t, at, label, turn)
                 x, known, states = x.gather(1, at), known.gather(1, at), states.expand(self.num_positions, -1)[at]
         output = self.without_padding(output)
         log_p = torch.where(states, output.to(numerics.at_least_float32(output)), -torch.inf).double().log_softmax(-1)

@@ -74,20 +74,20 @@ class OrderedNetwork(Network):
                 come after them (`standing_first`).
         """
 
+    def outputs_at(
+        self,
+        x_t: Int[Tensor, "b d"],
+        position: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
+    ) -> Float[Tensor, "b m n"]:
+        """`forward` at some positions of each row."""
+        return self(x_t, label=label, turn=turn).take_along_dim(position[..., None], 1)
+
     def standing_first(self, x_t: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
         """Turns for which unmasked tokens were written from left to right, and masked ones come after them."""
         stands = x_t != self.num_states - 1
         return torch.where(stands, stands.cumsum(-1) - 1, self.num_positions)
-
-    def outputs_at(
-        self,
-        x_t: Int[Tensor, "b d"],
-        turn: Int[Tensor, "b d"],
-        at: Int[Tensor, "b m"],
-        label: Int[Tensor, " b"] | None = None,
-    ) -> Float[Tensor, "b m n"]:
-        """The outputs of `forward` at some positions of each row; a subclass may leave out the others."""
-        return self(x_t, label=label, turn=turn).take_along_dim(at[..., None], 1)
 
     def begin(
         self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None, device: torch.device | None = None
@@ -119,7 +119,7 @@ class OrderedNetwork(Network):
         x = memory.spread(memory.tokens, self.num_positions, self.num_states - 1)
         slot = torch.arange(memory.tokens.shape[1], device=x.device).expand_as(memory.tokens)
         turn = memory.spread(slot, self.num_positions, memory.length)
-        return self.outputs_at(x, turn, ask, memory.label)
+        return self.outputs_at(x, ask, memory.label, turn)
 
 
 class OrderedBlock(Block):

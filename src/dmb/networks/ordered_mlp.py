@@ -42,7 +42,7 @@ class OrderedMLP(OrderedNetwork):
         blocks: number of residual blocks per position.
         features: number of features of a token.
         dropout: on every block's output.
-        state_counts: number of states that the data have at each position; default: all except the mask. `for_process`
+        state_counts: number of states that the data have at each position; default: all except the mask. `for_states`
             knows it.
         ordered_from: at each position, the first of the states that lie in an order, that of their indices; those
             before it have none, such as a missing value. Default: none have.
@@ -116,48 +116,60 @@ class OrderedMLP(OrderedNetwork):
         turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         refuse_label(label)
-        turn = self.standing_first(x_t) if turn is None else turn
-        return torch.stack(self._columns(x_t, turn, slice(None)), dim=1)
+        hidden, middles = self._hidden(x_t, self.standing_first(x_t) if turn is None else turn, slice(None))
+        parts = [self._logits(*each) for each in zip(self._parts(), hidden, middles, strict=True)]
+        return torch.stack(parts, dim=1)
 
     def outputs_at(
         self,
         x_t: Int[Tensor, "b d"],
-        turn: Int[Tensor, "b d"],
-        at: Int[Tensor, "b m"],
+        position: Int[Tensor, "b m"],
         label: Int[Tensor, " b"] | None = None,
+        turn: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b m n"]:
-        """Each row asks only the networks of its own positions."""
+        """Without the networks of other positions."""
+        if hasattr(self.scale, "full_tensor"):  # sharded, and put together for `forward` only
+            return super().outputs_at(x_t, position, label, turn)
         refuse_label(label)
-        found = self.output.weight.new_empty(*at.shape, self.num_states)
-        for position in at.unique().tolist():
-            rows, places = (at == position).nonzero(as_tuple=True)
-            [found[rows, places]] = self._columns(x_t[rows], turn[rows], slice(position, position + 1))
-        return found
+        turn, parts = self.standing_first(x_t) if turn is None else turn, self._parts()
+        outputs = self.scale.new_empty(*position.shape, self.num_states)
+        for own in position.unique().tolist():
+            rows, column = (position == own).nonzero(as_tuple=True)
+            hidden, middles = self._hidden(x_t[rows], turn[rows], slice(own, own + 1))
+            outputs[rows, column] = self._logits(parts[own], hidden[0], middles[0])
+        return outputs
 
-    def _columns(self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], own: slice) -> list[Float[Tensor, "b n"]]:
-        """The outputs at a range of positions."""
+    def _hidden(
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], own: slice
+    ) -> tuple[Float[Tensor, "c b w"], Float[Tensor, "c b 1"]]:
+        """The last hidden vectors of some positions, and the middles of their peaks that earlier tokens lead to."""
         row = x_t + self.starts
         written = row < self.ends
         row = torch.where(written, row, 0)
         earlier = ((turn[:, None, :] < turn[:, own, None]) & written[:, None, :]).transpose(0, 1)
         seen = (earlier[..., None] * self.tokens(row)).flatten(2)
-        x = torch.baddbmm(_part(self.first_bias, own), seen, _part(self.first, own))
+        x = torch.baddbmm(self.first_bias[own], seen, self.first[own])
         for block in self.blocks:
             x = block(x, own)
         places = self.places.to(x)  # a file has the weights only, which may be of another precision
-        middles = _GAIN * (earlier * places[row]) @ _part(self.straight, own)
-        x = F.layer_norm(x, x.shape[-1:]) * _part(self.scale, own)
-        tables = [each.split(self._counts) for each in (self.output.weight, self.output.bias, places)]
-        parts = []
-        for position, hidden, middle in zip(range(self.num_positions)[own], x, middles, strict=True):
-            weight, bias, own_places = (table[position] for table in tables)
-            logits = F.linear(hidden, weight, bias)
-            if position in self._peaked:
-                before = self._peaked[position]
-                peak = self.peaks[str(position)](hidden, middle, own_places[before:])
-                logits = logits + F.pad(peak, (before, 0))
-            parts.append(F.pad(logits, (0, self.num_states - len(weight))))
-        return parts
+        middles = _GAIN * (earlier * places[row]) @ self.straight[own]
+        return F.layer_norm(x, x.shape[-1:]) * self.scale[own], middles
+
+    def _parts(self) -> list[tuple[int, Tensor, Tensor, Tensor]]:
+        """Every position, its weights and biases of the output, and the places of its states."""
+        tensors = (self.output.weight, self.output.bias, self.places.to(self.output.bias))
+        return list(zip(range(self.num_positions), *(each.split(self._counts) for each in tensors), strict=True))
+
+    def _logits(
+        self, part: tuple[int, Tensor, Tensor, Tensor], x: Float[Tensor, "b w"], middle: Float[Tensor, "b 1"]
+    ) -> Float[Tensor, "b n"]:
+        """The output at one position."""
+        position, weight, bias, places = part
+        logits = F.linear(x, weight, bias)
+        if position in self._peaked:
+            before = self._peaked[position]
+            logits = logits + F.pad(self.peaks[str(position)](x, middle, places[before:]), (before, 0))
+        return F.pad(logits, (0, self.num_states - len(weight)))
 
     @torch.no_grad()
     def add_to_biases(self, shift: Float[Tensor, "d n"]) -> None:
@@ -189,7 +201,7 @@ class OrderedMLP(OrderedNetwork):
 
 
 class _Block(nn.Module):
-    """A residual block for each position."""
+    """A residual block for each position; called for those of a slice."""
 
     def __init__(self, positions: int, width: int, dropout: float):
         super().__init__()
@@ -198,9 +210,9 @@ class _Block(nn.Module):
         self.down = nn.Parameter(_uniform(positions, 2 * width, width))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Float[Tensor, "m b w"], own: slice) -> Float[Tensor, "m b w"]:
-        inner = F.silu(torch.baddbmm(_part(self.bias, own), F.layer_norm(x, x.shape[-1:]), _part(self.up, own)))
-        return x + self.dropout(inner @ _part(self.down, own))
+    def forward(self, x: Float[Tensor, "c b w"], own: slice) -> Float[Tensor, "c b w"]:
+        inner = F.silu(torch.baddbmm(self.bias[own], F.layer_norm(x, x.shape[-1:]), self.up[own]))
+        return x + self.dropout(inner @ self.down[own])
 
 
 class _Peak(nn.Module):
@@ -217,11 +229,6 @@ class _Peak(nn.Module):
     ) -> Float[Tensor, "b k"]:
         shift, log_width, steepness = self.shape(x).unsqueeze(-1).unbind(1)
         return -F.softplus(steepness) * (((places - middle - shift) * (-log_width).exp()) ** 2).log1p()
-
-
-def _part(parameter: Float[Tensor, "d *s"], own: slice) -> Float[Tensor, "m *s"]:
-    """The parameters of some positions; those of all without a copy of their gradient."""
-    return parameter if own == slice(None) else parameter[own]
 
 
 def _uniform(positions: int, inputs: int, outputs: int) -> Float[Tensor, "d i o"]:

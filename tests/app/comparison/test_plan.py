@@ -3,9 +3,11 @@ import sys
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 from dmb.app import comparison, recipes
 from dmb.files import to_json
+from dmb.tensors import write_tensors
 
 
 def written(plan):
@@ -94,6 +96,17 @@ def test_only_what_is_missing_is_done(planned, made_up, figures, left):
     assert job.task() == "train"
     made_up(job, **figures)
     assert job.task() == left
+
+
+def test_a_run_cut_short_in_its_calibration_is_not_evaluated(planned, made_up):
+    job = planned().jobs()[0]
+    made_up(job, evaluated=0)
+    write_tensors(job.path / "model.safetensors", {"order.order": torch.arange(3)})
+    columns = replace(job, recipe=replace(job.recipe, network=replace(job.recipe.network, network="columns")))
+    assert (job.task(), columns.task()) == ("evaluate", "resume")
+    with (job.path / "metrics.jsonl").open("a") as metrics:
+        print('{"phase": "calibration", "step": 10, "seconds": 60}', file=metrics)
+    assert columns.task() == "evaluate"
 
 
 def test_a_last_line_cut_short_by_a_kill_does_not_count(planned, made_up):

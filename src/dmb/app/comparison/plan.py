@@ -15,10 +15,13 @@ from dmb.app.runs import Run
 from dmb.data import DataSet
 from dmb.files import write_json
 from dmb.pretrained import WEIGHTS
+from dmb.tensors import read_sizes
 from dmb.training import TrainingSettings
 from dmb.typed import typed
 
 RESULTS, MOST_SEEDS = "results.json", 1000
+TURNS = "order.order"
+"""In the file of a model whose columns are written in one order, so that its training ends with a calibration."""
 Task = Literal["train", "resume", "evaluate"]
 
 
@@ -67,6 +70,9 @@ class Job:
         if ends != [self.recipe.training.total_steps] or not (self.path / WEIGHTS).is_file():
             return "resume"
         saved, test = best(records), read_bounds(self.path).get("test")
+        calibrated = any(record.phase == "calibration" and saved and record.step >= saved.step for record in records)
+        if self.recipe.network.network == "columns" and TURNS in read_sizes(self.path / WEIGHTS) and not calibrated:
+            return "resume"
         wanted = (self.sequences, self.samples, 0, saved.step if saved else None)
         return None if test and (test.sequences, test.samples, test.seed, test.step) == wanted else "evaluate"
 

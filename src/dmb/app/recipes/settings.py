@@ -8,8 +8,8 @@ from dmb.columnwise import column_training
 from dmb.training import TrainingSettings
 
 # Algorithm 1 with Matrix-learning as in the paper's code: rates of every position, learned linearly on J_Q, three steps
-# for every two of Score-learning. They cost little, because J_Q needs no batch. Time follows the rates (schedule paced):
-# on any other schedule, fast clocks squeeze all changes into a small part of [0, 1].
+# for every two of Score-learning. They cost little, because J_Q needs no batch. Time follows the rates (schedule
+# paced): on any other schedule, fast clocks squeeze all changes into a small part of [0, 1].
 LIVE = ProcessChoice(learn="linear", schedule="paced")
 ALGORITHM_1 = TrainingSettings(
     cycles=2, score_steps=1000, matrix_steps=1500, matrix_learning_rate=1e-3, matrix_weight_decay=0.01, matrix_clip=1.0,
@@ -172,7 +172,8 @@ def text8_paper() -> Recipe:
         training=replace(
             ALGORITHM_1, start="random", cycles=1000, score_steps=6870, matrix_steps=10_305, chains=512,
             chain_steps=128, adapt_times=False, infill=0.0, batch_size=512, learning_rate=3e-4, warmup=2500,
-            weight_decay=0.01, weight_decay_until=7_900_000, ema=0.9999, log_every=100, evaluate_every=6870, evaluate_sequences=4096,
+            weight_decay=0.01, weight_decay_until=7_900_000, ema=0.9999, log_every=100, evaluate_every=6870,
+            evaluate_sequences=4096,
         ),
     )  # fmt: skip
 
