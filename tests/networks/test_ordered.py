@@ -225,9 +225,8 @@ def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
 
 
 def causal_bridge(**options):
-    marginals = torch.full((POSITIONS, STATES - 1), 1 / (STATES - 1))
-    process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, tied=True)
-    return dmb.MarkovBridge(process, transformer(dmb.CausalTransformer, **options))
+    states, order = dmb.States.with_mask(POSITIONS, STATES - 1), dmb.orders.Fixed.left_to_right(POSITIONS)
+    return dmb.OrderedBridge(order, transformer(dmb.CausalTransformer, **options), states)
 
 
 @every_placing
@@ -291,15 +290,13 @@ def test_the_bound_of_a_causal_network_is_its_likelihood_by_hand_whatever_the_se
 
 def test_causal_samples_follow_the_likelihood():
     """Of two positions: all pairs, each with its chance by hand."""
-    process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3), mask=True, floor=0.0, tied=True)
     torch.manual_seed(0)
-    bridge = dmb.MarkovBridge(
-        process, stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8))
-    )
+    network = stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8))
+    bridge = dmb.OrderedBridge(dmb.orders.Fixed.left_to_right(2), network, dmb.States.with_mask(2, 3))
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     chance = torch.exp(-bridge.bound(pairs).score)
     assert chance.sum().item() == pytest.approx(1, abs=1e-5)
-    for options in ({"steps": 1}, {"sampler": "first_hitting"}):  # one position at a time, whatever is asked
+    for options in ({"steps": 2}, {}, {"sampler": "first_hitting"}):  # one position at a time
         x = bridge.sample(8000, generator=seeded("causal"), **options)
         counts = torch.bincount(3 * x[:, 0] + x[:, 1], minlength=9)
         distance = ((counts - 8000 * chance).square() / (8000 * chance)).sum().item()
