@@ -99,7 +99,7 @@ def test_the_standard_error_is_the_spread_of_repeated_bounds(devices, samples):
     assert claimed == pytest.approx(spread, rel=0.3)
 
 
-class MadeUp(dmb.Bridge):
+class MadeUp(dmb.MarkovBridge):
     """Costs that are drawn from a normal distribution, on top of what each token costs and of a slope in time."""
 
     spread, slope = 3.0, 0.0

@@ -110,6 +110,6 @@ def of_a_recipe(name, folder):
         "weights": {key: summary(tensor) for key, tensor in model.network.state_dict().items()},
         "speeds": model.learned().get("log_speeds"),
         "bits": [report.bits for report in reports],
-        "sample": reports[-1].sample.tolist(),
+        "sample": [report.sample for report in reports if report.sample is not None][-1].tolist(),
         "nats": model.bound(data.validation[:16], generator=generator(1)).nats,
     }
