@@ -6,8 +6,8 @@ from typing import Any
 from dmb import data
 from dmb.app.tokenizer.codes import is_codes, read_codes
 from dmb.data import Codec, DataSet
-from dmb.data.home import Progress
 from dmb.data.loading import refuse_foreign, refuse_unlike
+from dmb.data.reading import Progress
 
 
 def kind_of(source: str | Path) -> str:

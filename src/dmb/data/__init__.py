@@ -5,6 +5,7 @@ from dmb.data.base import DataSet as DataSet
 from dmb.data.base import Rows as Rows
 from dmb.data.base import Split as Split
 from dmb.data.base import Stream as Stream
+from dmb.data.cache import data_home as data_home
 from dmb.data.codecs import Bytes as Bytes
 from dmb.data.codecs import Characters as Characters
 from dmb.data.codecs import Codec as Codec
@@ -15,7 +16,6 @@ from dmb.data.codecs import Picture as Picture
 from dmb.data.codecs import Records as Records
 from dmb.data.codecs import Text as Text
 from dmb.data.codecs import Tokenizer as Tokenizer
-from dmb.data.home import data_home as data_home
 from dmb.data.kinds import Kind as Kind
 from dmb.data.kinds import kind_of as kind_of
 from dmb.data.loading import BUILT_IN as BUILT_IN

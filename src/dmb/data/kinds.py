@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from dmb.data.delimited import looks_delimited
-from dmb.data.home import existing
+from dmb.data.reading import opened
 from dmb.data.sources.images import EXTENSIONS
 
 Kind = Literal["text", "table", "array", "images", "records"]
@@ -66,7 +66,7 @@ def kind_of(source: str | Path) -> Kind:
         raise ValueError(f"{path} is a single image: give the folder that holds it and the others")
     if suffix in BY_EXTENSION:
         return BY_EXTENSION[suffix]
-    return "table" if looks_delimited(existing(path)) else "text"
+    return "table" if looks_delimited(opened(path)) else "text"
 
 
 def is_name(source: str | Path) -> bool:

@@ -6,9 +6,9 @@ from typing import get_args
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
-from dmb.data.home import Progress
 from dmb.data.kinds import BY_EXTENSION, Kind, kind_of
 from dmb.data.kinds import is_name as is_name
+from dmb.data.reading import Progress
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.cifar10 import cifar10
 from dmb.data.sources.digits import digits

@@ -1,6 +1,7 @@
 """One part of a data set as sequences of tokens, read from disk on demand; batches are pure functions of the step."""
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -58,15 +59,11 @@ class Split(ABC):
     def counts(self) -> Int[Tensor, "h n"]:
         """How often each state occurs: at each position for `Rows` (`h = d`), over all tokens for a `Stream` (`h = 1`).
 
-        The data are walked through in blocks, once; the answer is kept.
+        The data are walked through in blocks, once, unless `raw` has done so; the answer is kept.
         """
         if self._counts is None:
-            total = np.zeros(1, dtype=np.int64)
-            for _, block in self._blocks():
-                rows, n = block.shape[1], self.num_states
-                cells = block.astype(np.int64) + np.arange(rows) * n
-                total = total + np.bincount(cells.ravel(), minlength=rows * n)
-            self._counts = torch.from_numpy(total).view(-1, self.num_states)
+            deque(self.raw(), maxlen=0)
+        assert self._counts is not None
         return self._counts.clone()
 
     def bigrams(self, most: int = 1 << 22) -> Int[Tensor, "n n"]:
@@ -84,10 +81,18 @@ class Split(ABC):
         return counts.view(self.num_states, self.num_states)
 
     def raw(self) -> Iterator[bytes]:
-        """All tokens and then all labels as bytes, a block at a time, whatever type they are stored as."""
-        dtype = np.min_scalar_type(self.num_states - 1).newbyteorder("<")
+        """All tokens and then all labels as bytes, a block at a time, whatever type they are stored as.
+
+        States are counted on the way, unless they have been.
+        """
+        dtype, n, total = np.min_scalar_type(self.num_states - 1).newbyteorder("<"), self.num_states, np.zeros(1, dtype=np.int64)
+        counts = self._counts
         for _, block in self._blocks():
+            if counts is None:
+                cells = block.astype(np.int64) + np.arange(block.shape[1]) * n
+                total = total + np.bincount(cells.ravel(), minlength=block.shape[1] * n)
             yield block.astype(dtype).tobytes()
+        self._counts = torch.from_numpy(total).view(-1, n) if counts is None else counts
         labels = self.labels(slice(None))
         if labels is not None:
             yield labels.numpy().astype("<i8").tobytes()
