@@ -22,8 +22,10 @@ from dmb.bridge import Bridge
 from dmb.columnwise import calibrate
 from dmb.data import DataSet
 from dmb.data.codecs import Picture
-from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
+from dmb.training import Engine, Fact, TrainingReport, TrainingSettings
 from dmb.training.engine import engine, exit_now
+from dmb.training.loop import Loop
+from dmb.training.trainer import Algorithm1
 
 MODEL = ("data.", "process.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""
@@ -69,7 +71,7 @@ def session(
         signals = stack.enter_context(alone_in(path, fabric, begin))
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
-        reports = train(model, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
+        reports = Loop(Algorithm1(model, data, recipe.training, fabric), fabric, path, resume, signals).run()  # checked
         if chief:
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
             run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next

@@ -64,7 +64,7 @@ def files_in(folder: Path) -> Iterator[Path]:
 def while_unchanged(read: Callable[[Path], Content]) -> Callable[[Path], Content]:
     """`read`, which is not called again for the file that it was last called for, unless that has changed.
 
-    A file that has just been written is read again in any case: its times might not tell another change.
+    What is read of a file that has just been written is not kept: its times might not tell another change.
     """
     last: dict[tuple[int, ...], Content] = {}
 
@@ -73,10 +73,12 @@ def while_unchanged(read: Callable[[Path], Content]) -> Callable[[Path], Content
         about = existing(path).stat()
         stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
         content = last.get(stamp)
-        if content is None or time.time() - about.st_mtime < _SETTLED:
+        if content is None:
+            settled = time.time() - about.st_mtime >= _SETTLED
             content = read(path.absolute())
             last.clear()
-            last[stamp] = content
+            if settled:
+                last[stamp] = content
         return content
 
     return remembering

@@ -1,13 +1,19 @@
-"""What `dmb train` reads: each file of the user's once, and the model is built once more to prove that it can be."""
+"""What `dmb train` reads: each file of the user's is opened once, and the model is built once more to prove that it can be."""
 
 import os
+import shutil
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from commands import dmb_
+from commands import dmb_, flags
+from dmb.app.cli.settings import recipe_asked_for
+from dmb.data import images, load, reading
+from dmb.data.sources import images as module
 from dmb.networks import MLP
 
 LETTERS = np.random.default_rng(0)
@@ -57,66 +63,103 @@ def write(folder, name):
 
 
 @pytest.fixture
-def opened(tmp_path, monkeypatch):
-    """How often each file is opened while `dmb train` runs to its end, called as a user calls it."""
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("DMB_DATA", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-    def run(name, out, *arguments):
-        OPENED.clear()
-        WATCHED.append(str(tmp_path / name))
-        try:
-            assert dmb_("train", name, "--out", out, "--minutes", "0.0001", *arguments) == 0
-        finally:
-            WATCHED.clear()
-        return {path.removeprefix(f"{tmp_path}/"): OPENED.count(path) for path in set(OPENED)}
-
-    return run
+    return tmp_path
 
 
-SMALL = ("--width", "8", "--blocks", "1")
-TEXT = ("--length", "16", *SMALL)
+@contextmanager
+def counted(path):
+    """How often each file at `path` is opened in this block."""
+    found = dict[str, int]()
+    OPENED.clear()
+    WATCHED.append(str(path))
+    try:
+        yield found
+    finally:
+        WATCHED.clear()
+        found.update({os.path.basename(opened): OPENED.count(opened) for opened in OPENED})
+
+
+def names(path):
+    return [file.name for file in path.iterdir()] if path.is_dir() else [path.name]
+
+
+KINDS = ("txt", "log", "csv", "data", "npy", "npz", "fasta", "smi", "jsonl")
+
+
+@pytest.mark.parametrize("name", [*(f"small.{kind}" for kind in KINDS), "photos"])
+def test_a_file_is_opened_once_and_an_image_once_to_find_its_recipe_and_to_load_it(folder, name):
+    path = write(folder, name)
+    for _ in range(2):  # the second time what is cached is known by its content
+        with counted(path) as opened:
+            recipe = recipe_asked_for(name, None).changed(**({"length": 16} if name[-3:] in ("txt", "log") else {}))
+            digest = recipe.data.load().digest()
+        assert opened == dict.fromkeys(names(path), 1)
+        move(path)
+    assert recipe.data.load().digest() == digest
+
+
+def move(path):
+    """Give files other times, as if they had been written again."""
+    for file in path.iterdir() if path.is_dir() else (path,):
+        os.utime(file, (1e9, 1.1e9))
+
+
+def test_images_beyond_what_is_kept_are_opened_twice(folder, monkeypatch):
+    path = write(folder, "photos")
+    whole = images(path).digest()
+    shutil.rmtree(folder / "home")
+    monkeypatch.setattr(module, "_KEPT", sum(file.stat().st_size for file in sorted(path.iterdir())) // 2)
+    with counted(path) as opened:
+        assert images(path).digest() == whole
+    assert set(opened.values()) == {1, 2}
+
+
+def test_a_text_is_read_twice_to_know_its_symbols_and_to_make_tokens_of_them(folder):
+    """It was read three times; `rchar` counts the bytes that this process has read from any file."""
+    counter = Path("/proc/self/io")
+    if not counter.exists():
+        pytest.skip("only Linux counts what a process reads")
+    path = folder / "large.txt"
+    path.write_text("".join(words("abcdefgh ", 100)) * 40_000)
+    size, before = path.stat().st_size, int(counter.read_text().split()[1])
+    load(path).digest()
+    read = int(counter.read_text().split()[1]) - before
+    assert 2 * size <= read < 2.3 * size
+
+
+def test_a_file_that_has_changed_is_read_again(folder):
+    path, read = write(folder, "small.csv"), []
+    remembering = reading.while_unchanged(lambda path: read.append(1) or path.read_bytes())
+    for _ in range(2):
+        assert remembering(path) == path.read_bytes()
+    assert len(read) == 1
+    content = path.read_bytes().replace(b"r", b"R")  # of the same size
+    path.write_bytes(content)
+    os.utime(path, (1e9, 1e9))
+    assert remembering(path) == content
+    assert len(read) == 2
+
+
+def test_what_is_read_of_a_file_that_has_just_been_written_is_not_kept(folder, monkeypatch):
+    """Another change within a tick of the clock would not show in its times."""
+    path, read, now = write(folder, "small.csv"), [], [1e9 + 1]
+    remembering = reading.while_unchanged(lambda path: read.append(1) or path.read_bytes())
+    monkeypatch.setattr(reading.time, "time", lambda: now[0])
+    for seconds, reads in ((1, 1), (1, 2), (9, 3), (9, 3)):
+        now[0] = 1e9 + seconds
+        remembering(path)
+        assert len(read) == reads
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("small.txt", TEXT),
-        ("small.log", TEXT),
-        ("small.csv", ()),
-        ("small.data", ()),
-        ("small.npy", SMALL),
-        ("small.npz", SMALL),
-        ("small.fasta", SMALL),
-        ("small.smi", SMALL),
-        ("small.jsonl", SMALL),
-        ("photos", SMALL),
-    ],
-)
-def test_a_file_is_opened_once_and_an_image_once(tmp_path, opened, name, arguments):
-    path = write(tmp_path, name)
-    files = [str(file.relative_to(tmp_path)) for file in path.iterdir()] if path.is_dir() else [name]
-    assert opened(name, "run", *arguments) == dict.fromkeys(files, 1)
-    os.utime(path, (1e9, 2e9))
-    assert opened(name, "again", *arguments) == dict.fromkeys(files, 1)  # what is cached is known by its content
-
-
-@pytest.mark.long
-def test_a_file_that_has_changed_is_opened_again(tmp_path, opened):
-    """In its first seconds, too, when its times cannot tell."""
-    table = write(tmp_path, "small.csv")
-    opened("small.csv", "run")
-    content = table.read_text().replace("r", "R")  # of the same size
-    table.write_text(content)
-    assert opened("small.csv", "again")["small.csv"] >= 1
-    assert "'R'" in (tmp_path / "again" / "run.json").read_text().replace('"', "'")
-
-
-@pytest.mark.long
-def test_a_model_is_built_once_more_to_prove_that_it_can_be_loaded(tmp_path, opened, monkeypatch):
+def test_training_opens_a_file_once_and_builds_the_model_once_more_to_prove_that_it_can_be_loaded(folder, monkeypatch):
     built, original = [], MLP.__init__
     monkeypatch.setattr(MLP, "__init__", lambda self, *a, **o: built.append(1) or original(self, *a, **o))
-    write(tmp_path, "small.npy")
-    opened("small.npy", "run", *SMALL)
-    assert len(built) == 2
+    path = write(folder, "small.npy")
+    with counted(path) as opened:
+        small = flags(width=8, blocks=1, cycles=1, score_steps=1, matrix_steps=1)
+        assert dmb_("train", "small.npy", "--out", "run", *small) == 0
+    assert (opened, len(built)) == ({"small.npy": 1}, 2)
