@@ -7,7 +7,7 @@ import torch
 
 import dmb
 from dmb.data import Bytes, Characters, Columns, DataSet, Grid, Rows, Stream, array
-from dmb.data.partition import split_rows, split_stream
+from dmb.data.splits import split_rows, split_stream
 
 
 def text_data(tokens, num_states, length=4):

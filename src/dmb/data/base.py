@@ -10,10 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb.data.codecs import Codec
-from dmb.data.splits import Batch as Batch
-from dmb.data.splits import Rows as Rows
-from dmb.data.splits import Split as Split
-from dmb.data.splits import Stream as Stream
+from dmb.data.splits import Split, Stream
 from dmb.lengths import Lengths
 
 

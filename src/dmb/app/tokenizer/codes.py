@@ -23,8 +23,8 @@ from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.settings import picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
 from dmb.data.loading import is_name, load
-from dmb.data.partition import Splits
 from dmb.data.reading import Progress, as_value_error, ignore_progress, mapped
+from dmb.data.splits import Splits
 from dmb.files import write_array, write_json
 
 FORMAT = 1

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
-from dmb.data.partition import Splits, split_rows
 from dmb.data.reading import arrays, as_value_error, existing
-from dmb.data.splits import Rows
+from dmb.data.splits import Rows, Splits, split_rows
 
 PARTS = Splits._fields
 MOST_STATES = 1 << 16
@@ -54,15 +53,11 @@ def array(
     if len(shapes) > 1:
         raise ValueError(f"{name}: the splits must agree in shape, got {sorted(map(list, shapes))}")
     with as_value_error(f"{name}", ValueError):
-        splits = _splits(parts, num_states)
+        one, *others = parts.values()
+        rows = (Rows(parts[part], num_states) for part in PARTS)
+        splits = Splits(*rows) if others else split_rows(one, num_states)
     codec = Grid(list(shapes.pop()), num_states)
     return DataSet(name=name, source=where, codec=codec, **splits._asdict())
-
-
-def _splits(arrays: dict[str, np.ndarray], num_states: int) -> Splits:
-    if len(arrays) == 1:
-        return split_rows(next(iter(arrays.values())), num_states)
-    return Splits(*(Rows(arrays[part], num_states) for part in PARTS))
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

@@ -10,9 +10,9 @@ from dmb.data.base import DataSet
 from dmb.data.cache import data_home, digest_of, tidy
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
-from dmb.data.partition import Splits, set_apart
-from dmb.data.pixels import Pixels
 from dmb.data.reading import Progress, as_value_error, existing, mapped
+from dmb.data.sources.images import Pixels
+from dmb.data.splits import Splits, set_apart
 from dmb.files import write_array
 
 ARCHIVE = "cifar-10-binary.tar.gz"

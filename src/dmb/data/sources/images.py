@@ -1,4 +1,4 @@
-"""Folders of images."""
+"""Folders of images, and their splits, which stay on disk as bytes and become tokens as they are read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from dmb.data.base import DataSet
 from dmb.data.cache import cached
@@ -15,9 +16,8 @@ from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.grid import pillow, square
 from dmb.data.codecs.picture import states_of_values
-from dmb.data.partition import Splits, tenths
-from dmb.data.pixels import Pixels
 from dmb.data.reading import Progress, as_value_error, existing, files_in, ignore_progress
+from dmb.data.splits import Rows, Splits, tenths
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 FORMAT = 2  # of the cache
@@ -26,6 +26,37 @@ _KEPT = 1 << 28  # bytes of images that are in memory from their first reading u
 _GREY = ("1", "L", "LA", "La")
 _DEEP = ("I", "F")  # what the names of modes with more than 8 bits a channel begin with
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+
+
+class Pixels(Rows):
+    """Images as rows of tokens, a channel after the other of a pixel after the other, each in `levels` steps.
+
+    Args:
+        images: `[N, h, w, c]`, often a memory-mapped file.
+        levels: of a channel; see `Picture`.
+        labels: class labels `[N]`, if any.
+        rows: which images belong to this split, in order. Default: all of them.
+
+    >>> Pixels(np.array([[[[0, 127, 255]]]], dtype=np.uint8), levels=4)[:]
+    tensor([[0, 1, 3]])
+    """
+
+    def __init__(
+        self,
+        images: UInt8[np.ndarray, "N h w c"],
+        levels: int,
+        *,
+        labels: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+    ):
+        self._states = states_of_values(levels)
+        super().__init__(images, levels, labels=labels, rows=rows)
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        return self._states[super()._read(rows)]
+
+    def _check_tokens(self) -> None:
+        """Nothing to read for: every byte is a level."""
 
 
 def images(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
 from dmb.data.codecs.base import shortened
-from dmb.data.partition import split_rows
 from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.splits import split_rows
 
 LONGEST, KEPT = 512, 0.995
 """By default records of up to `LONGEST` symbols are kept, or only this share of all, the shortest ones."""

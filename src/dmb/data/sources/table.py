@@ -16,9 +16,8 @@ from dmb.data.codecs.base import shortened
 from dmb.data.codecs.columns import import_pyarrow
 from dmb.data.columns import Column, Value, column_of
 from dmb.data.delimited import layout_of
-from dmb.data.partition import Splits, tenths
 from dmb.data.reading import Progress, as_value_error, existing, opened
-from dmb.data.splits import Rows
+from dmb.data.splits import Rows, Splits, tenths
 
 _ROWS = 10_000  # read between two reports of progress
 _ROWS_PER_STATE, _FEWEST_STATES, _MOST_STATES = 50, 64, 1024  # of a column of numbers

@@ -13,8 +13,8 @@ from dmb.data.cache import cached
 from dmb.data.codecs import Bytes, Characters, Codec, Text, Tokenizer
 from dmb.data.codecs.text import alphabet_of
 from dmb.data.delimited import looks_delimited
-from dmb.data.partition import split_stream
 from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.splits import split_stream
 
 FORMAT = 2  # of the cache
 

@@ -14,8 +14,8 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached, data_home
 from dmb.data.codecs import Characters
 from dmb.data.download import downloaded
-from dmb.data.partition import split_stream
 from dmb.data.reading import Progress, as_value_error, existing
+from dmb.data.splits import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 URL = "http://mattmahoney.net/dc/text8.zip"
