@@ -389,6 +389,17 @@ def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, m
     assert capsys.readouterr().err.startswith("dmb: --quality compares with the run's own training rows")
 
 
+def test_a_run_with_other_noise_than_a_mask_fills_no_gaps(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    survey(100)[["smokes", "ill"]].to_csv("people.csv", index=False)
+    other = flags(network="mlp", in_turn=False, floor=0.5, cycles=1, score_steps=2, width=8, blocks=1)
+    assert dmb_("train", "people.csv", "--out", "run", "--accelerator", "cpu", *other) == 0
+    capsys.readouterr()
+    assert dmb_("impute", "run", "people.csv", "--out", "filled.csv") == 2
+    assert capsys.readouterr().err.startswith("dmb: the bridge must have a mask as its only noise")
+    assert not Path("filled.csv").exists()
+
+
 @pytest.mark.long
 def test_codes_decide_other_columns_and_tight_relations_of_numbers_survive():
     """200 codes with a place each, known from a table, and a number that differs from another by at most 1."""

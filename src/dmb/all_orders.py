@@ -24,19 +24,21 @@ class AllOrders:
     bound is that of this model. A network that follows orders gives all terms of the bound in one call.
 
     Args:
-        bridge: the bridge.
-        num_values: number of states that data have; the process must have a mask besides.
+        bridge: the bridge; its process must have a mask as its only noise.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.5], [0.9, 0.1]]), mask=True, floor=0.0)
-    >>> model = AllOrders(dmb.Bridge(process, dmb.MLP(3, 2, width=16, blocks=1)), num_values=2)
+    >>> model = AllOrders(dmb.Bridge(process, dmb.MLP(3, 2, width=16, blocks=1)))
     >>> model.log_conditionals(torch.tensor([[1, -1]])).shape
     torch.Size([1, 2, 3])
     """
 
-    def __init__(self, bridge: Bridge, num_values: int):
-        if not (isinstance(bridge.process, BridgeProcess) and bridge.num_states > num_values):
-            raise ValueError("a process with a mask is needed, which tells what is known from noise: train with --mask")
+    def __init__(self, bridge: Bridge):
+        if not (isinstance(bridge.process, BridgeProcess) and bridge.process.only_masks):
+            raise ValueError(
+                "the bridge must have a mask as its only noise, so that known tokens are never noise: make its process "
+                "with mask=True, floor=0.0 (dmb train --mask --floor 0)"
+            )
         self.bridge = bridge
         cells = bridge.num_positions * bridge.num_states
         self._group = -(-bridge.num_positions // _MOST_CALLS)

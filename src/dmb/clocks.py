@@ -9,7 +9,7 @@ ever run. Linearly a step adds to them: clocks that start at next to nothing wak
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -31,6 +31,9 @@ ASLEEP = 1e-10
 
 STEADY = 2.0
 """Initial extra weight of the steady profile, as a logarithm."""
+
+_APART = 16.0
+"""Between neighbours in a fixed order, as a logarithm: they change places in one row of e^16, nine million."""
 
 _WIDEST = 300.0
 """The largest absolute logarithm of a speed."""
@@ -54,6 +57,8 @@ class Clocks(nn.Module, Configurable, ABC):
 
     running: Bool[Tensor, "g m"]
     basis: Float[Tensor, "d k"] | None
+    turns: Int[Tensor, " d"] | None
+    """The turn of each position if they are written in one order (`fix_write_order`); None if speeds decide."""
 
     def __init__(
         self,
@@ -88,6 +93,7 @@ class Clocks(nn.Module, Configurable, ABC):
             if not torch.allclose(basis @ weights, wanted, atol=1e-3):
                 raise ValueError("logarithms of speeds must be sums of the columns of basis")
         self.speed_weights = None if weights is None else nn.Parameter(weights)
+        self.register_buffer("turns", None)
         self.register_load_state_dict_post_hook(_check_loaded)
 
     @property
@@ -116,6 +122,25 @@ class Clocks(nn.Module, Configurable, ABC):
         """
         if self.learn == "linear":
             self.linear_rates.clamp_(min=ASLEEP)
+
+    @torch.no_grad()
+    def fix_write_order(self, order: Sequence[int]) -> None:
+        """Let positions be written in this order, first to last: with speeds far apart, and nothing left to learn.
+
+        >>> clocks = Steady(torch.tensor([[1.0]]), speeds=torch.ones(3))
+        >>> clocks.fix_write_order([2, 0, 1])
+        >>> clocks.turns, clocks.log_speeds
+        (tensor([1, 2, 0]), Parameter containing:
+        tensor([  0.,  16., -16.]))
+        """
+        weights, positions = self.speed_weights, list(range(self.rows))
+        if weights is None or self.basis is not None or sorted(order) != positions:
+            raise ValueError(
+                f"order must name each of {len(positions)} positions with a speed of its own once, got {list(order)}"
+            )
+        self.turns = torch.tensor(order, device=weights.device).argsort()
+        weights.copy_(_ramp(self.turns))
+        self.requires_grad_(False)
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
@@ -203,7 +228,20 @@ class Clocks(nn.Module, Configurable, ABC):
             rows = tensors["speed_weights"] if basis is None else basis
             speeds = rows.new_ones(len(rows))
         parameter = tensors["linear_rates" if config.get("learn") == "linear" else "log_rates"]
-        return cls(tensors["running"].to(parameter.dtype), speeds, basis, **config)
+        clocks = cls(tensors["running"].to(parameter.dtype), speeds, basis, **config)
+        turns = tensors.get("turns")
+        if turns is None and speeds is not None and basis is None:  # earlier versions have such an order in speeds only
+            ranks = tensors["speed_weights"].argsort().argsort()
+            turns = ranks if torch.equal(tensors["speed_weights"], _ramp(ranks).to(speeds)) else None
+        if turns is not None:
+            clocks.fix_write_order(turns.argsort().tolist())
+        return clocks
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        """Load; files of earlier versions have no turns."""
+        if self.turns is not None:
+            state_dict.setdefault(f"{prefix}turns", self.turns)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
 
 class Steady(Clocks):
@@ -332,7 +370,16 @@ class Varying(Clocks):
         return torch.einsum(subscripts, values, self._weights().double())
 
 
+def _ramp(turns: Int[Tensor, " d"]) -> Float[Tensor, " d"]:
+    """Logarithms of speeds that leave this order; later turns are faster, as they are masked sooner."""
+    return _APART * (turns - (len(turns) - 1) / 2)
+
+
 def _check_loaded(clocks: Clocks, _: object) -> None:
+    if clocks.turns is not None and not clocks.turns.sort().values.equal(
+        torch.arange(len(clocks.turns)).to(clocks.turns)
+    ):
+        raise ValueError(f"turns must be each of 0 to {len(clocks.turns) - 1} once, got {clocks.turns.tolist()}")
     for name, parameter in clocks.named_parameters():
         if not parameter.isfinite().all():
             raise ValueError(f"{name} must be finite, got {parameter[~parameter.isfinite()][0].item()}")

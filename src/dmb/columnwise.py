@@ -1,42 +1,16 @@
 """A model of the columns of a table: a network for each, written one after the other; or one network for very many."""
 
-from collections.abc import Sequence
-
-import torch
-
-from dmb.bridge import Bridge
 from dmb.data import Columns
-from dmb.data.splits import Split
 from dmb.networks import MLP, Network, OrderedMLP
-from dmb.paths import turns_for
-from dmb.processes import BridgeProcess, ForwardProcess
-from dmb.seeding import seeded
+from dmb.processes import ForwardProcess
 from dmb.training import TrainingSettings
 
 _MOST_ALONE = 32  # columns that have a network each
-_ROUNDS, _CLOSE = 10, 1e-3  # of `calibrate`: rounds at most, and the error of a share that needs no other round
-_ROWS, _AT_ONCE = 1 << 15, 512  # rows that it looks at, and rows per network call
-_APART = 16.0  # neighbours in an order change places in one row of e^16, nine million
 
 
 def is_narrow(columns: int) -> bool:
     """Whether so many columns have a network each, and an order in which they are written."""
     return columns <= _MOST_ALONE
-
-
-@torch.no_grad()
-def follow(process: BridgeProcess, order: Sequence[int]) -> None:
-    """Give the positions of a process fixed speeds, so far apart that they are written in this order."""
-    weights = process.clocks.speed_weights
-    assert weights is not None
-    weights[list(order)] = _APART * (torch.arange(len(order)).to(weights) - (len(order) - 1) / 2)
-    process.requires_grad_(False)
-
-
-def in_turn(process: ForwardProcess) -> bool:
-    """Whether the positions of a process follow an order, see `follow`."""
-    clocks = process.clocks if isinstance(process, BridgeProcess) else None
-    return clocks is not None and clocks.speed_weights is not None and not clocks.speed_weights.requires_grad
 
 
 def column_network(
@@ -54,37 +28,6 @@ def column_network(
     network = MLP.for_process(process, width=2 * width, blocks=blocks + 1, dropout=dropout)
     network.follow_order(codec.ordered)
     return network
-
-
-@torch.no_grad()
-def calibrate(bridge: Bridge, split: Split) -> bool:
-    r"""Make each state of each column as likely as it is frequent, on average over rows in the order of writing.
-
-    Columns are written after one another, so small errors of their shares would add up. With all other weights fixed,
-    the likelihood of rows is concave in the biases of the outputs; a round of proportional fitting goes uphill:
-
-    `b_{ik} ← b_{ik} + log(n_{ik} / Σ_r p(x_i = k | x^r_j of earlier turns)),`
-
-    where `n_{ik}` rows have state `k` in column `i`. States that no row has stay as they are.
-
-    Returns:
-        Whether the bridge has columns that are written in one order; others stay as they are.
-    """
-    network, process = bridge.eval().network, bridge.process
-    if not (isinstance(network, OrderedMLP) and in_turn(process)):
-        return False
-    rows = split[split.spread(_ROWS)].to(bridge.device)
-    turn = turns_for(bridge, 1, generator=seeded("calibrate", device=bridge.device))
-    counts = torch.stack([column.bincount(minlength=process.num_states) for column in rows.T])
-    for _ in range(_ROUNDS):
-        expected = torch.zeros(counts.shape, dtype=torch.float64, device=rows.device)
-        for part in rows.split(_AT_ONCE):
-            logits = torch.where(process.data_states, network(part, turn=turn.expand(len(part), -1)), -torch.inf)
-            expected += logits.softmax(-1).sum(0)
-        if (counts - expected).abs().max() <= _CLOSE * len(rows):
-            break
-        network.add_to_biases(torch.where(counts > 0, (counts / expected).log(), 0.0))
-    return True
 
 
 def column_training(rows: int, columns: int, batch_size: int = 256) -> TrainingSettings:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dmb.all_orders import AllOrders
 from dmb.bridge import Bridge
-from dmb.columnwise import calibrate, column_network, column_training, follow, is_narrow
+from dmb.columnwise import column_network, column_training, is_narrow
 from dmb.configurable import Configurable
 from dmb.data import Columns, DataSet, frames
 from dmb.data.columns import Value
@@ -119,7 +119,6 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         for progress in train(bridge, data, settings):
             if self.report is not None:
                 self.report(progress)
-        calibrate(bridge, data.train)
         self.bridge_, self.codec_, self.notes_ = bridge, data.codec, list(data.notes)
         self._like = nw.from_native(X, eager_only=True).head(0).to_native()
         return self
@@ -132,7 +131,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts, speeds=narrow
         )
         if narrow:
-            follow(process, self._written(codec))
+            process.clocks.fix_write_order(self._written(codec))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             network = column_network(process, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
@@ -316,8 +315,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
-        """The model that a bridge with a mask is, such as that of a run; it samples frames of pandas."""
-        AllOrders(bridge, codec.num_states)  # refuses a bridge without a mask
+        """The model that a bridge is whose only noise is a mask, such as that of a run; it samples frames of pandas."""
+        AllOrders(bridge)  # refuses other noise than a mask
         model = cls()
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
         return model
@@ -332,7 +331,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _orders(self) -> AllOrders:
-        return AllOrders(self.bridge_, self._codec.num_states)
+        return AllOrders(self.bridge_)
 
     def _like_rows(self) -> Any:
         """A frame without rows, with the library and the types of the one that was learned."""

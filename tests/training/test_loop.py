@@ -47,6 +47,9 @@ class Slow:
     def fetch(self, folder):
         self.kept.append("fetched")
 
+    def finish(self, folder, best):
+        yield from ()
+
     def checkpoint(self):
         return Checkpoint({"step": torch.tensor(self.progress.step)}, asdict(self.progress))
 

@@ -2,6 +2,7 @@ import copy
 import functools
 import itertools
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -85,6 +86,33 @@ def test_a_run_stopped_at_any_step_resumes_to_the_same_weights(tmp_path, data, s
     ]
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_trained_model_whose_checkpoints_are_gone_is_not_trained_over(tmp_path, data, resume):
+    run(make(data), data, folder=tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(
+        ValueError, match=r"holds a trained model, model\.safetensors, but no checkpoint.*or move model"
+    ):
+        run(make(data), data, folder=tmp_path, resume=resume)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    (tmp_path / "model.safetensors").rename(tmp_path / "old.safetensors")  # which tells it to begin anew
+    assert run(make(data), data, folder=tmp_path, resume=resume)[-1].step == 24
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_a_caller_who_leaves_at_the_first_evaluation_can_go_on(tmp_path, data):
+    """Its model is written, and no checkpoint of that step yet."""
+    straight, broken = make(data), make(data)
+    run(straight, data, folder=tmp_path / "straight")
+    for report in dmb.train(broken, data, folder=tmp_path / "broken", fabric=engine(accelerator="cpu"), **QUICK):
+        if report.phase == "validation":
+            break
+    assert (tmp_path / "broken" / "model.safetensors").is_file()
+    run(broken, data, folder=tmp_path / "broken", resume=True)
+    assert same(weights(broken), weights(straight))
+
+
 @pytest.mark.long
 def test_a_finished_run_resumes_to_nothing_and_can_be_made_longer(tmp_path, data):
     bridge = make(data)
@@ -112,7 +140,7 @@ def test_a_spoilt_newest_checkpoint_costs_only_the_steps_since_the_one_before(tm
 def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data):
     reports = run(make(data), data, folder=tmp_path, minutes=1e-9)
     assert [(r.phase, r.step) for r in reports] == [("matrix", 0), ("validation", 1)]
-    assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [0, 1]
     again = run(make(data), data, folder=tmp_path, minutes=1e-9, resume=True)  # it has its time anew
     assert [(r.phase, r.step) for r in again] == [("validation", 2)]
 
@@ -161,8 +189,8 @@ def test_the_model_in_the_folder_can_be_loaded_at_every_moment(tmp_path, data, m
 
     monkeypatch.setattr("dmb.tensors.save_file", watched)
     run(make(data), data, folder=tmp_path, learning_rate=1e-2)
-    assert len(seen) > 8
-    assert seen == [False] + [True] * (len(seen) - 1)
+    assert len(seen) > 8  # the first are a checkpoint of the start, and the first model
+    assert seen == [False] * 2 + [True] * (len(seen) - 2)
 
 
 def test_a_folder_with_a_run_is_not_begun_anew(tmp_path, data):
@@ -390,7 +418,7 @@ def test_a_loss_that_is_not_finite_stops_and_leaves_the_last_good_checkpoint(tmp
         FloatingPointError, match=r"not finite at step 5 \(cycle 0, Score-learning\).*for 16 of 16 sequences: "
     ):
         list(reports)
-    assert good.steps() == [5]
+    assert good.steps() == [0, 5]
     assert all(t.isfinite().all() for t in good.newest().tensors.values() if t.is_floating_point())
 
 

@@ -25,7 +25,7 @@ class Record:
     """One line of `metrics.jsonl`. A number that was not measured is nan; bits are bits per token."""
 
     phase: str
-    """`matrix`, `score` or `validation`."""
+    """`matrix`, `score`, `validation` or `calibration`."""
     step: int
     """Steps of Score-learning so far."""
     seconds: float
@@ -44,7 +44,7 @@ class Record:
     score_bits: float = math.nan
     """J_score: of training batches (phase `score`) or of validation data (phase `validation`)."""
     bits: float = math.nan
-    """The bound on validation data (phase `validation`)."""
+    """The bound on validation data (phases `validation` and `calibration`)."""
     stderr: float = math.nan
     """The standard error of `bits`."""
     improved: bool = False

@@ -19,7 +19,6 @@ from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridge import Bridge
-from dmb.columnwise import calibrate
 from dmb.data import DataSet
 from dmb.data.codecs import Picture
 from dmb.training import Engine, Fact, TrainingReport, TrainingSettings
@@ -69,10 +68,10 @@ def session(
 
     with ExitStack() as stack:
         signals = stack.enter_context(alone_in(path, fabric, begin))
+        # `recipe.check` has made the checks of `train`
+        reports = Loop(Algorithm1(model, data, recipe.training, fabric), fabric, path, resume, signals).run()
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
-        reports = Loop(Algorithm1(model, data, recipe.training, fabric), fabric, path, resume, signals).run()  # checked
-        if chief:
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
             run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
             baseline = Fact("marginals alone", f"{run.about['unigram_bits']['validation']:.4f}", "bits")
@@ -84,8 +83,6 @@ def session(
                 display.update(report)
     number = stopped_by(signals, fabric, console, again)
     if chief and not number:
-        if report is not None and calibrate(model, data.train):
-            model.write(path)
         say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run, report))
     return ended(number, fabric)
 

@@ -230,6 +230,11 @@ class ForwardProcess(Door, Configurable):
         """
         return None
 
+    @property
+    def turns(self) -> Int[Tensor, " d"] | None:
+        """The turn of each position, if they are written in one order whatever is drawn; otherwise None."""
+        return None
+
     def learned(self) -> Float[Tensor, "d k"] | None:
         """What training changes, for reports: one number per clock or state of each position; None if nothing."""
         return None

@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from dmb import numerics
 from dmb.clocks import Clocks, Steady
@@ -118,6 +119,24 @@ class BridgeProcess(ForwardProcess):
             return None
         log_rate, own = clocks.log_rates[:, -1], clocks.log_speeds
         return (log_rate if own is None else log_rate + own).expand(self.num_positions)
+
+    @property
+    def turns(self) -> Int[Tensor, " d"] | None:
+        return self.clocks.turns
+
+    @property
+    def only_masks(self) -> bool:
+        """Whether noise is never a token of data, and the last state hides all tokens alike, as a mask does.
+
+        Then `p(x_0^i | x_t)` given tokens of data, and that state elsewhere, is the same at all times `t`.
+
+        >>> marginals = torch.tensor([[0.2, 0.5, 0.3]])
+        >>> [BridgeProcess.from_marginals(marginals, mask=True, floor=floor).only_masks for floor in (0.0, 1e-5)]
+        [True, False]
+        """
+        running = numerics.permute(F.pad(self.clocks.running, (1, 0)), self.hierarchy.clock_into)
+        hidden = self.hierarchy.below(self.data_states.double())[:, -1] == self.data_states.sum(-1)
+        return bool(hidden.all() and running[:, -1].all() and not (running & self.data_states).any())
 
     def learned(self) -> Float[Tensor, "d k"]:
         return self.alpha

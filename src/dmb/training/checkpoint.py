@@ -62,12 +62,15 @@ class Checkpoints:
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that can be read, with a warning for every newer one that cannot; None if none can."""
-        for step in reversed(self.steps()):
-            try:
-                return read(self.path(step))
-            except ValueError as error:
-                warnings.warn(f"{error}; going back to the checkpoint before", stacklevel=2)
-        return None
+        return next(filter(None, map(self.at, reversed(self.steps()))), None)
+
+    def at(self, step: int) -> Checkpoint | None:
+        """The checkpoint of a step; None, with a warning, if it cannot be read."""
+        try:
+            return read(self.path(step))
+        except ValueError as error:
+            warnings.warn(f"{error}; going back to what was saved before", stacklevel=2)
+            return None
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:

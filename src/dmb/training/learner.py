@@ -205,7 +205,7 @@ class Learner:
         """Give the averaged weights and the process to `bridge`. Every process has to call it."""
         bridge.process.set_marginals(self.process.p_0)
         bridge.process.load_state_dict(self.process.state_dict())
-        _fill(bridge.network, self.average.module.state_dict())
+        fill(bridge.network, self.average.module.state_dict())
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -223,8 +223,8 @@ class Learner:
         tensors, state = checkpoint
         self.process.set_marginals(tensors["process.p_0"])
         self.process.load_state_dict(checkpoint.under("process"))
-        _fill(self.network, checkpoint.under("network"))
-        _fill(self.average.module, checkpoint.under("average"))
+        fill(self.network, checkpoint.under("network"))
+        fill(self.average.module, checkpoint.under("average"))
         self.average.n_averaged.copy_(tensors["average_count"])
         self.density.seen.copy_(tensors["times_seen"])
         if "baseline.gram" in tensors:
@@ -320,7 +320,8 @@ def _scattered(tensor: Tensor, like: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+def fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a module these tensors, in the shards that it has; a KeyError or ValueError if they are of another one."""
     own = module.state_dict()
     if own.keys() != tensors.keys():
         raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")

@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
+from dmb.pretrained import WEIGHTS
 from dmb.training.checkpoint import Checkpoint, Checkpoints
 from dmb.training.engine import Engine, averaged
 from dmb.training.reporting import Report
@@ -26,6 +27,8 @@ class Progress:
     """The lowest loss of an evaluation so far."""
     best_step: int | None = None
     evaluated_step: int | None = None
+    finished_step: int | None = None
+    """The best step, if its model has been finished, see `Learner.finish`."""
     stale: int = 0
     """Evaluations since the best one."""
     share: float = 0.0
@@ -89,6 +92,13 @@ class Learner(Protocol):
     def fetch(self, folder: Path) -> None:
         """Give the caller the model that `keep` wrote."""
 
+    def finish(self, folder: Path | None, best: Callable[[], Checkpoint | None]) -> Iterator[Report | None]:
+        """After training: what the best model still needs, a part at a time; None, then a report when it is done.
+
+        The model is changed, and written to `folder`, with the report only; nothing is done if there is no report.
+        `best` reads the checkpoint of the best step, from which this is the same however often it is interrupted.
+        """
+
     def checkpoint(self) -> Checkpoint:
         """All that a resumed run needs."""
 
@@ -102,7 +112,8 @@ class Loop:
     Args:
         learner: the model in training.
         fabric: the engine.
-        folder: where to write checkpoints and the best model. Default: nowhere.
+        folder: where to write checkpoints, from the start on, and the best model. A model that is there without a
+            checkpoint is never written over. Default: nowhere.
         resume: continue from the newest checkpoint, if there is one.
         stop: called after every step; when it returns True, a checkpoint is saved and training ends.
     """
@@ -117,14 +128,11 @@ class Loop:
     ):
         self.learner, self.fabric, self.folder = learner, fabric, None if folder is None else Path(folder)
         self._stop, self._limit = stop or (lambda: False), 60 * (learner.settings.minutes or 0.0)
-        self.checkpoints = (
-            None if self.folder is None else Checkpoints(self.folder / "checkpoints", learner.settings.keep)
-        )
-        if self.checkpoints is not None and self.checkpoints.steps() and not resume:
-            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
-        newest = self.checkpoints.newest() if self.checkpoints is not None and resume else None
-        if newest is None and self.checkpoints is not None and self.checkpoints.steps():
-            raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")
+        self.checkpoints, newest = None, None
+        if self.folder is not None:
+            self.checkpoints = Checkpoints(self.folder / "checkpoints", learner.settings.keep)
+            newest = self._newest(self.folder, self.checkpoints, resume)
+        self._begins = newest is None
         step = None if newest is None else newest.state["step"]
         if fabric.world_size > 1 and fabric.broadcast(step) != step:
             raise ValueError("all processes must see the same run folder: put it on a disk that they share")
@@ -143,10 +151,17 @@ class Loop:
         self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
     def run(self) -> Iterator[Any]:
-        """Train, yielding reports."""
+        """Train, and finish the best model, yielding reports."""
+        if self._begins:
+            self._save()  # from now on a model without a checkpoint means that checkpoints were deleted
+        if (yield from self._trained()):
+            yield from self._finished()
+
+    def _trained(self) -> Generator[Any, None, bool]:
+        """Train, yielding reports; False if the caller asks to stop before the end."""
         progress = self.learner.progress
         if self._impatient():
-            return
+            return True
         for step in self.learner.steps():
             asked, out_of_time = self._interrupted()
             out_of_time = out_of_time and step.counts
@@ -159,8 +174,45 @@ class Loop:
                 progress.share = 1.0
             if evaluate or asked or out_of_time:
                 self._save()
-            if asked or out_of_time or self._impatient():
+            if asked:
+                return False
+            if out_of_time or self._impatient():
+                return True
+        return True
+
+    def _finished(self) -> Iterator[Any]:
+        """Finish the best model, unless that has been done."""
+        progress = self.learner.progress
+        if progress.finished_step == progress.best_step:
+            return
+        for report in self.learner.finish(self.folder, self._best):
+            if report is not None:
+                progress.finished_step = progress.best_step
+                yield self._stamped(report)
+                self._save()
+            elif self._over_processes([float(self._stop())])[0]:
                 return
+
+    def _best(self) -> Checkpoint | None:
+        """The checkpoint of the best step, if there is one that can be read."""
+        return None if self.checkpoints is None else self.checkpoints.at(self.learner.progress.best_step)
+
+    @staticmethod
+    def _newest(folder: Path, checkpoints: Checkpoints, resume: bool) -> Checkpoint | None:
+        """The checkpoint to continue from; None to begin; a ValueError if that would lose what is there."""
+        if not checkpoints.steps():
+            if (folder / WEIGHTS).is_file():
+                raise ValueError(
+                    f"{folder} holds a trained model, {WEIGHTS}, but no checkpoint, so training would begin anew and "
+                    f"write over it: restore {checkpoints.folder}, choose another folder, or move {WEIGHTS} away"
+                )
+            return None
+        if not resume:
+            raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
+        newest = checkpoints.newest()
+        if newest is None:
+            raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")
+        return newest
 
     def _evaluated(self) -> Report:
         progress = self.learner.progress
@@ -200,13 +252,16 @@ class Loop:
 
     def _interrupted(self) -> tuple[bool, bool]:
         """Whether the caller asks to stop, and whether time is up; all processes agree, and on the schedule too."""
-        asked, used = float(self._stop()), self._elapsed() / self._limit if self._limit else 0.0
-        if self.fabric.world_size > 1:
-            asked, used = averaged(self.fabric, torch.tensor([asked, used], device=self.fabric.device)).tolist()
+        used = self._elapsed() / self._limit if self._limit else 0.0
+        asked, used = self._over_processes([float(self._stop()), used])
         if self._limit:
             share = self._first_share + (1 - self._first_share) * min(1.0, used)
             self.learner.progress.share = max(self.learner.progress.share, share)
         return asked > 0, used > 1
+
+    def _over_processes(self, values: list[float]) -> list[float]:
+        """The mean of each value over all processes."""
+        return averaged(self.fabric, torch.tensor(values, dtype=torch.float64, device=self.fabric.device)).tolist()
 
     def _save(self) -> None:
         if self.checkpoints is None:

@@ -1,5 +1,6 @@
 """Algorithm 1: the two phases in turn, with evaluation and checkpoints; it can be stopped and resumed."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from dmb.data.base import DataSet
 from dmb.losses import Bound
 from dmb.processes import BridgeProcess
 from dmb.seeding import seeded
+from dmb.training.calibration import calibration, can_be_calibrated
+from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged, engine, gathered
 from dmb.training.fitness import refuse_unfit
-from dmb.training.learner import Learner
+from dmb.training.learner import Learner, fill
 from dmb.training.loop import Evaluation, Loop, Step
 from dmb.training.phases import matrix_is_over, matrix_phase, score_is_over, score_phase
 from dmb.training.reporting import Fact, Report
@@ -38,9 +41,10 @@ class TrainingReport(Report):
         "score": "Score-learning",
         "matrix": "Matrix-learning",
         "validation": "validation",
+        "calibration": "calibration",
     }
 
-    phase: Literal["matrix", "score", "validation"]
+    phase: Literal["matrix", "score", "validation", "calibration"]
     token: str = "token"
     """What the data call a token."""
     cycle: int
@@ -58,7 +62,11 @@ class TrainingReport(Report):
     gradient_norm: float | None = None
     learning_rate: float | None = None
     validation: Bound | None = None
-    """The bound on validation data with the averaged weights (phase `validation`)."""
+    """The bound on validation data: with the averaged weights (phase `validation`), or of the best model after its
+    calibration (phase `calibration`)."""
+    share_error: float | None = None
+    """The largest difference between the share of a state in a column and its mean probability before the last round
+    (phase `calibration`)."""
     alpha: list[float] | None = None
     """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or the other learned
     parameters of its process (phases `matrix` and `validation`)."""
@@ -87,7 +95,8 @@ class TrainingReport(Report):
     def facts(self) -> list[Fact]:
         if self.validation is not None:
             bound = f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
-            return [Fact("bound", bound, f"bits per {self.token}", main=True)]
+            facts = [Fact("bound", bound, f"bits per {self.token}", main=self.phase == "validation")]
+            return facts if self.share_error is None else [*facts, Fact("error of shares", f"{self.share_error:.2g}")]
         if self.score_bits is None:
             facts = [Fact("J_Q", f"{self.prior_bits:.3g}", f"bits per {self.token}")]
             if self.alpha:
@@ -188,28 +197,8 @@ class Algorithm1(Learner):
             progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
 
     def evaluate(self) -> Evaluation:
-        """The bound on validation data, each process on its share, with the averaged weights; and one sample."""
-        settings, fabric = self.settings, self.fabric
-        split, world = self.data.validation, fabric.world_size
-        chosen = split.spread(settings.evaluate_sequences)
-        if len(chosen) < world:
-            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
-        rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
-        label = split.labels(rows) if self.bridge.num_classes else None
-        # in the orders of training: the best weights must not be those that know the usual orders only
-        orders = {"any_order": self.any_order} if self.any_order else {}
-        bound = self.averaged.bound(
-            split[rows].to(fabric.device),
-            label=None if label is None else label.to(fabric.device),
-            batch_size=max(1, settings.batch_size // world // settings.accumulate),
-            generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
-            **orders,
-        )
-        if world > 1:
-            score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
-            variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
-            tokens = None if bound.tokens is None else gathered(fabric, bound.tokens.double()).long()
-            bound = Bound(score, prior, bound.num_positions, variance, tokens)
+        """The bound on validation data with the averaged weights, and one sample."""
+        settings, fabric, bound = self.settings, self.fabric, self._bound(self.averaged)
         sample = self.averaged.sample(
             1,
             steps=settings.chain_steps,
@@ -232,6 +221,46 @@ class Algorithm1(Learner):
         self.bridge.process.set_marginals(best.process.p_0)
         self.bridge.load_state_dict(best.state_dict())
 
+    def finish(self, folder: Path | None, best: Callable[[], Checkpoint | None]) -> Iterator[TrainingReport | None]:
+        """Calibrate the best model, if its columns are written in one order."""
+        if not can_be_calibrated(self.bridge):
+            return
+        model, checkpoint, errors = copy.deepcopy(self.bridge).to(self.fabric.device), best(), list[float]()
+        if checkpoint is not None:  # the model in the folder may have been calibrated, just before a kill
+            fill(model.network, checkpoint.under("average"))
+        for error in calibration(model, self.data.train, self.fabric):
+            errors.append(error)
+            yield None
+        self.bridge.load_state_dict(model.state_dict())
+        if folder is not None and self.fabric.is_global_zero:
+            self.bridge.write(folder)
+        yield self._report("calibration", validation=self._bound(model), share_error=errors[-1])
+
+    def _bound(self, model: Bridge) -> Bound:
+        """The bound on validation data, each process on its share."""
+        settings, fabric = self.settings, self.fabric
+        split, world = self.data.validation, fabric.world_size
+        chosen = split.spread(settings.evaluate_sequences)
+        if len(chosen) < world:
+            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
+        rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
+        label = split.labels(rows) if self.bridge.num_classes else None
+        # in the orders of training: the best weights must not be those that know the usual orders only
+        orders = {"any_order": self.any_order} if self.any_order else {}
+        bound = model.bound(
+            split[rows].to(fabric.device),
+            label=None if label is None else label.to(fabric.device),
+            batch_size=max(1, settings.batch_size // world // settings.accumulate),
+            generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
+            **orders,
+        )
+        if world > 1:
+            score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
+            variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
+            tokens = None if bound.tokens is None else gathered(fabric, bound.tokens.double()).long()
+            bound = Bound(score, prior, bound.num_positions, variance, tokens)
+        return bound
+
     def _converged(self) -> bool:
         """Whether J_score + J_Q was below ε when the last cycle ended."""
         progress = self.progress
@@ -239,7 +268,7 @@ class Algorithm1(Learner):
         running = progress.running_bits
         return between and running is not None and progress.prior_bits + running < self.settings.tolerance
 
-    def _report(self, phase: Literal["matrix", "score", "validation"], **parts: Any) -> TrainingReport:
+    def _report(self, phase: Literal["matrix", "score", "validation", "calibration"], **parts: Any) -> TrainingReport:
         progress, settings = self.progress, self.settings
         if self.joint:  # the rates have moved since the report before
             progress.prior_bits = self.prior_bits()

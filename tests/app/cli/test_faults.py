@@ -74,7 +74,13 @@ def program(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("size", "file"), [(100, "data.safetensors"), (3_000, "run/"), (60_000, "checkpoints/step_000000002.safetensors")]
+    ("size", "file"),
+    [
+        (100, "data.safetensors"),
+        (3_000, "run/"),
+        (60_000, "checkpoints/step_000000000.safetensors"),
+        (100_000, "checkpoints/step_000000002.safetensors"),
+    ],
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(tmp_path, trained, refused, size, file):
     with full_disk(size):
@@ -117,6 +123,23 @@ def test_a_result_that_cannot_be_stored_is_printed_first(run, capsys):
     assert "bits per token on test" in output
     assert error.startswith(f"dmb: the result was printed, but cannot be stored: {run} cannot be written to: ")
     assert read_evaluations(run) == {}
+
+
+@pytest.mark.parametrize("command", ["resume run", "train run/../tokens.npy --out run --resume"])
+def test_a_model_whose_checkpoints_are_gone_is_not_trained_over(trained, capsys, monkeypatch, command):
+    monkeypatch.chdir(trained.parent)
+    checkpoints = Path("run/checkpoints").rename("checkpoints")
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file() and path.name != ".lock"}
+    capsys.readouterr()
+    try:
+        assert dmb_(*command.split(), "--accelerator", "cpu") == 2
+        said = capsys.readouterr().err
+        assert "dmb: run holds a trained model, model.safetensors, but no checkpoint, so training would begin" in said
+        assert "continuing" not in said
+        assert all(path.read_bytes() == content for path, content in before.items())
+        assert not Path("run/checkpoints").exists()
+    finally:
+        checkpoints.rename("run/checkpoints")
 
 
 def test_a_run_without_its_samples_goes_on(run):

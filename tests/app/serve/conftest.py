@@ -23,7 +23,7 @@ def text_run(tmp_path_factory):
 def table_run(tmp_path_factory):
     """A number, a category with a value that is HTML, and one that may be missing."""
     folder = tmp_path_factory.mktemp("table")
-    return untrained(folder / "run", recipe(mask=True), table_data(folder), change=louder)
+    return untrained(folder / "run", recipe(mask=True, floor=0.0), table_data(folder), change=louder)
 
 
 @pytest.fixture(scope="session")

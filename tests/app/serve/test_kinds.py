@@ -92,10 +92,11 @@ def test_distributions_are_those_of_the_table_model(kind):
     assert "colour" not in html
 
 
-def test_without_a_mask_distributions_are_counted(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"mask": True, "floor": 0.5}], ids=str)
+def test_without_a_mask_as_the_only_noise_distributions_are_counted(tmp_path, options):
     from dmb.app.serve.table import TableKind
 
-    table = TableKind(Playground(untrained(tmp_path / "run", recipe(), table_data(tmp_path))))
+    table = TableKind(Playground(untrained(tmp_path / "run", recipe(**options), table_data(tmp_path))))
     template = table.template("", "red", "")
     p, how = table.conditionals(template)
     assert how == "counted in 256 samples"

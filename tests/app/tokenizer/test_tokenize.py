@@ -129,6 +129,16 @@ def test_a_kill_while_codes_are_written_leaves_a_folder_that_can_be_finished(tmp
     assert write_codes is command.write_codes
 
 
+def test_a_tokenizer_whose_checkpoints_are_gone_is_not_trained_over(tmp_path):
+    assert tokenize(*SMALL) == 0
+    folder = tmp_path / "codes"
+    shutil.rmtree(folder / "checkpoints")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"holds a trained model, .*but no checkpoint"):
+        tokenize("--resume", "--accelerator", "cpu")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -137,7 +137,7 @@ def test_the_vqvae_holds_what_was_best_on_validation(tmp_path):
 def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path):
     reports = list(train(make(), pictures(), tmp_path, minutes=1e-9))
     assert [(report.phase, report.step) for report in reports] == [("validation", 1)]
-    assert Checkpoints(tmp_path / "checkpoints").steps() == [1]
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [0, 1]
     again = list(train(make(), pictures(), tmp_path, minutes=1e-9, resume=True))  # it has its time anew
     assert [(report.phase, report.step) for report in again] == [("validation", 2)]
 

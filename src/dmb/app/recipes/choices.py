@@ -11,7 +11,7 @@ from tyro.conf import Fixed
 from dmb import grouping
 from dmb.app.loading import load
 from dmb.clocks import Steady, Varying
-from dmb.columnwise import column_network, follow, in_turn, is_narrow
+from dmb.columnwise import column_network, is_narrow
 from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.hierarchies import Tree
@@ -163,7 +163,7 @@ class ProcessChoice:
             )
         weights = process.clocks.speed_weights
         if one_order:
-            follow(process, range(data.num_positions))
+            process.clocks.fix_write_order(range(data.num_positions))
         elif weights is not None:
             torch.nn.init.normal_(weights, std=self.tilt, generator=generator)
         return process
@@ -237,7 +237,7 @@ class NetworkChoice:
         """The network for `process`, which destroys `data`."""
         if self.classes and not data.num_classes:
             raise ValueError("classes needs data with class labels, got data without: use --no-classes")
-        if self.network in ("mlp", "transformer") and in_turn(process):
+        if self.network in ("mlp", "transformer") and process.turns is not None:
             raise ValueError(f"in_turn must be false for network={self.network}, which follows no order")
         options: dict[str, Any] = {
             "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,

@@ -38,7 +38,7 @@ class TableKind(Kind):
         self.codec = playground.codec
         try:
             self.model: TableModel | None = TableModel.of(playground.bridge, self.codec)
-        except ValueError:  # without a mask the conditional distributions are counted from samples
+        except ValueError:  # with other noise than a mask the conditional distributions are counted from samples
             self.model = None
 
     def inputs(self) -> list[Any]:

@@ -141,6 +141,9 @@ class VQLearner:
     def fetch(self, folder: Path) -> None:
         self.vqvae.load_tensors(VQVAE.from_pretrained(folder).tensors())
 
+    def finish(self, folder: Path | None, best: Callable[[], Checkpoint | None]) -> Iterator[Report | None]:
+        yield from ()  # the best model is complete
+
     def checkpoint(self) -> Checkpoint:
         tensors = {f"vqvae.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= optimiser_tensors(self._optimiser, "optimiser", dict(self.model.named_parameters()))
