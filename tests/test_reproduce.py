@@ -74,7 +74,9 @@ def test_the_command_for_a_row_of_table_1_trains_it_alive(tmp_path, monkeypatch)
     shorter = ["--sequences", 16, "--blocks", 1, "--heads", 1, "--evaluate-every", 8, "--evaluate-sequences", 16]
     assert dmb_(*arguments, *shorter, "--chains", 8, "--chain-steps", 2, "--out", tmp_path / "out") == 0
     (log,) = (tmp_path / "out").rglob("metrics.jsonl")
-    first, *_, last = [r for r in map(json.loads, log.read_text().splitlines()) if r["phase"] == "matrix" and r["cycle"] == 0]
+    first, *_, last = [
+        r for r in map(json.loads, log.read_text().splitlines()) if r["phase"] == "matrix" and r["cycle"] == 0
+    ]
     assert max(first["alpha"][:-1]) < 1e-9 < 1e-3 * max(last["alpha"]) < min(last["alpha"])
     assert last["prior_bits"] < first["prior_bits"] / 2
     assert "dmb-published" in (tmp_path / "out" / "table.md").read_text()
@@ -99,7 +101,16 @@ def test_reproduce_has_a_line_for_everything_in_the_paper():
     lines = [line.split("|")[1].strip() for line in REPRODUCE.splitlines() if line.startswith("| ")]
     wanted = [f"Eq. {n}" for n in range(1, 15)] + ["Theorem 3.1", "Proposition 4.1", "Theorem 4.2", "Lemma 4.3"]
     wanted += ["Lemma 4.4", "Lemma 4.5", "Proposition 4.6", "Theorem 4.7", "Proposition 5.1", "Proposition 5.2"]
-    wanted += ["Lines 4–8", "Lines 9–13", "Line 14", "Table 1", "Table 2", "Section 5.2", "Appendix G.1", "Appendix G.2"]
+    wanted += [
+        "Lines 4–8",
+        "Lines 9–13",
+        "Line 14",
+        "Table 1",
+        "Table 2",
+        "Section 5.2",
+        "Appendix G.1",
+        "Appendix G.2",
+    ]
     assert [name for name in wanted if not any(re.match(rf"{re.escape(name)}\b", line) for line in lines)] == []
 
 

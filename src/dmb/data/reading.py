@@ -116,10 +116,13 @@ class File:
         """All of its bytes, opened again only if they are not in memory."""
         return io.BytesIO(self.head) if len(self.head) == self.size else self.path.open("rb")
 
-    def chunks(self, progress: Progress | None = None, size: int | None = None) -> Iterator[bytes]:
-        """Its bytes, `size` at a time; `progress` is called once they have been used."""
+    def chunks(
+        self, progress: Progress | None = None, size: int | None = None, use: Callable[[bytes], Any] = len
+    ) -> Iterator[bytes]:
+        """Its bytes, `size` at a time, which `use` gets as well; `progress` is called once they have been used."""
         with self.open() as file:
             while chunk := file.read(size or _CHUNK):
+                use(chunk)
                 yield chunk
                 if progress is not None:
                     progress(file.tell(), self.size)
@@ -132,9 +135,8 @@ class File:
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                where = f"at byte {read - pending + error.start:,}"
-                cure = "save it as UTF-8, or give encoding='bytes' (--encoding bytes)"
-                raise ValueError(f"not {self._encoding_name} {where}: {cure}") from error
+                rule = self.undecodable(f"at byte {read - pending + error.start:,}")
+                raise ValueError(f"{rule}, or give encoding='bytes' (--encoding bytes)") from error
             read += len(chunk)
             if text:
                 yield text
@@ -143,13 +145,9 @@ class File:
         """Its text, to be read line by line from what `open` gave."""
         return io.TextIOWrapper(raw, self.encoding, newline=newline)
 
-    def undecodable(self, line: int) -> ValueError:
-        """What to raise if this line is not in the encoding of the file."""
-        return ValueError(f"not {self._encoding_name} near line {line:,}: save it as UTF-8")
-
-    @property
-    def _encoding_name(self) -> str:
-        return self.encoding.removesuffix("-sig").upper()
+    def undecodable(self, where: str) -> str:
+        """The message if what stands there is not in the encoding of the file."""
+        return f"not {self.encoding.removesuffix('-sig').upper()} {where}: save it as UTF-8"
 
 
 @while_unchanged

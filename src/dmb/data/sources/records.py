@@ -196,4 +196,4 @@ def _lines(file: File, progress: Progress | None) -> Iterator[tuple[int, str]]:
                 if progress is not None and number % _LINES == 0:
                     progress(raw.tell(), file.size)
         except UnicodeDecodeError as error:
-            raise file.undecodable(number + 1) from error
+            raise ValueError(file.undecodable(f"near line {number + 1:,}")) from error

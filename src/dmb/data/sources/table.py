@@ -154,7 +154,7 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
         except csv.Error as error:
             raise ValueError(f"line {reader.line_num}: {error}") from error
         except UnicodeDecodeError as error:
-            raise file.undecodable(reader.line_num + 1) from error
+            raise ValueError(file.undecodable(f"near line {reader.line_num + 1:,}")) from error
     notes = file.notes() + layout.notes(path.suffix.lower())
     if unnamed:
         notes.append(f"columns without a name are called by their place: {shortened(unnamed)}")

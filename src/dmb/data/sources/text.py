@@ -1,10 +1,9 @@
 """Text files of any size."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ def text(
     path, digest = Path(path), sha256()
     file = opened(path)
     with as_value_error(f"{path}", ValueError):
-        chunks = _passing(file.chunks(), digest.update)
+        chunks = file.chunks(use=digest.update)
         codec = _codec(file.text(chunks), encoding) if codec is None else codec
         if not isinstance(codec, Text):
             raise ValueError(f"codec must be a text codec, got {type(codec).__name__}")
@@ -73,9 +72,3 @@ def _tokens(file: File, digest: str, codec: Text, progress: Progress | None) -> 
     dtype = np.min_scalar_type(codec.num_states - 1).newbyteorder("<")
     made_from = [FORMAT, digest, codec.to_config()]
     return cached("text", made_from, lambda: (chunk.astype(dtype) for chunk in codec.read(file, progress)))
-
-
-def _passing(chunks: Iterator[bytes], use: Callable[[bytes], Any]) -> Iterator[bytes]:
-    for chunk in chunks:
-        use(chunk)
-        yield chunk
