@@ -3,7 +3,7 @@
 python benchmarks/algorithm1.py [FIGURE]
 
 Six short cycles on digits from a random p_0 by `dmb.train`, then ten cycles of `theory.exact_bridge` on eight states
-from five random ones, which Theorem 4.7 is about. Saves docs/results/algorithm1.png, or another FIGURE.
+from five random ones, which Theorem 4.7 is about. Saves runs/algorithm1.png, or another FIGURE.
 """
 
 import math
@@ -84,9 +84,10 @@ def main(out: Path) -> None:
     for axes in (left, middle, right):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.2)
+    out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
     print(f"figure: {out}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/results/algorithm1.png"))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs/algorithm1.png"))

@@ -26,8 +26,8 @@ POWERS = (1.0, 2.0, 4.0)
 """Powers of the profiles that are mixed into a varying clock."""
 
 ASLEEP = 1e-10
-"""The lowest rate that is learned linearly, as in the paper's code. The slope of `J_Q` is infinite at 0, where it is
-`D log D`, so a clock at exactly 0 could not be woken by a gradient; at this rate it has no effect, and wakes in a step."""
+"""The lowest rate that is learned linearly, as in the paper's code. At 0, where `J_Q` is `D log D`, its slope is
+infinite, so a clock at exactly 0 could not be woken by a gradient; here it has no effect, and wakes in a step."""
 
 STEADY = 2.0
 """Initial extra weight of the steady profile, as a logarithm."""

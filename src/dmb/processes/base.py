@@ -264,7 +264,7 @@ class ForwardProcess(Door, Configurable):
         return numerics.pick(self.prior_kl_table(p_T)[None], x_0)
 
     def prior_loss(self, mu: Float[Tensor, "h n"]) -> Float[Tensor, " g"]:
-        """`E_μ KL(p_{1|0}(·|x_0) || p_T)` at each position, differentiable in the rates: `J_Q` of Eq. 5, without a batch.
+        """`J_Q` of Eq. 5 at each position, `E_μ KL(p_{1|0}(·|x_0) || p_T)`, without a batch; it teaches the rates.
 
         Args:
             mu: the data's marginals, which the mean is over; `p_T` is `p_0`, the estimate of them, carried to `t = 1`.

@@ -138,7 +138,7 @@ def train(
     >>> bridge = dmb.Bridge(process, dmb.MLP(process.num_states, process.num_positions, width=32, blocks=1))
     >>> reports = list(dmb.train(bridge, data, cycles=1, score_steps=20, matrix_steps=2, log_every=10))
     >>> [(report.phase, report.step) for report in reports]
-    [('matrix', 0), ('score', 10), ('score', 20), ('validation', 20)]
+    [('matrix', 0), ('matrix', 0), ('score', 10), ('score', 20), ('validation', 20)]
     """
     if settings is not None and options:
         raise ValueError("give settings or single options, not both")

@@ -1,4 +1,5 @@
 import json
+import math
 import re
 
 import matplotlib as mpl
@@ -214,6 +215,34 @@ def ordered(folder, data, over_training, log_speeds=None, network="ordered"):
     chosen = recipe(network=network, mask=True, floor=0.0, speeds=True, objective="joint")
     records = [{"alpha": [1e30], "log_speeds": list(row)} for row in over_training]
     return untrained(folder, chosen, data, records, None if log_speeds is None else change)
+
+
+def test_every_cycle_of_algorithm_1_is_a_row_and_its_rates_a_line(tmp_path):
+    def matrix(cycle, step, alpha, j_q, kl):
+        return {"phase": "matrix", "cycle": cycle, "matrix_step": step, "alpha": alpha, "prior_bits": j_q,
+                "marginal_bits": kl, "bits": math.nan}  # fmt: skip
+
+    records = [
+        matrix(0, 0, [1e-10, 1e-10, 1.0], 0.25, 1.5), matrix(0, 10, [0.1, 0.1, 1.0], 0.125, 1.5),
+        matrix(0, 25, [0.2, 1e-4, 1.0], 0.0625, 1.5), {"cycle": 0, "bits": 3.5}, {"cycle": 0, "bits": 3.25},
+        matrix(1, 0, [0.2, 1e-4, 1.0], 0.03125, 0.75), matrix(1, 25, [0.5, 0.5, 1.5], 0.015625, 0.75),
+        {"cycle": 1, "bits": 3.375},
+    ]  # fmt: skip
+    run = untrained(tmp_path / "run", recipe(learn="linear", floor=0.0), text(tmp_path, symbols="abcd"), records)
+    blocks = shown(run)
+    header, rows = blocks["Algorithm 1, cycle by cycle"].body
+    assert header[1:4] == ["KL(μ || p_0)", "J_Q before", "J_Q after"]
+    assert rows == [
+        ["1", "1.5", "0.25", "0.0625", "2 of 3", "3.25"],
+        ["2", "0.75", "0.03125", "0.01562", "3 of 3", "3.375"],
+    ]
+    assert {"before", "after cycle 1", "after cycle 2"} <= set(words(blocks["Learned rates"]))
+    assert "Rates below a thousandth of the highest" in blocks["Learned rates"].note
+
+
+def test_rates_near_0_are_drawn_at_a_thousandth_of_the_highest():
+    (line,) = figures.rates({"before": np.array([1e-10, 0.5, 2.0])}).axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), [2e-3, 0.5, 2.0])
 
 
 def test_speeds_that_moved_are_shown_along_a_text_and_those_that_have_not_are_left_out(tmp_path):

@@ -111,7 +111,7 @@ class ProcessChoice:
     tilt: float = 0.003
     """Initial differences between speeds: standard deviation of their random weights."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical", "paced"] = "loglinear"
-    """How fast clock time runs. With canonical and paced the expected share of changed tokens grows evenly, whatever the
+    """How fast clock time runs. With canonical and paced the share of changed tokens grows evenly, whatever the
     rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:

@@ -7,9 +7,9 @@ from dmb.app.recipes.choices import DataChoice, NetworkChoice, ProcessChoice
 from dmb.columnwise import column_training
 from dmb.training import TrainingSettings
 
-# Algorithm 1 with Matrix-learning as in the paper's code: rates of every position, learned linearly on J_Q, three steps for
-# every two of Score-learning. They cost little, because J_Q needs no batch. Time follows the rates (schedule paced): on
-# any other schedule, fast clocks squeeze all changes into a small part of [0, 1].
+# Algorithm 1 with Matrix-learning as in the paper's code: rates of every position, learned linearly on J_Q, three steps
+# for every two of Score-learning. They cost little, because J_Q needs no batch. Time follows the rates (schedule
+# paced): on any other schedule, fast clocks squeeze all changes into a small part of [0, 1].
 LIVE = ProcessChoice(learn="linear", schedule="paced")
 ALGORITHM_1 = TrainingSettings(
     cycles=2, score_steps=1000, matrix_steps=1500, matrix_learning_rate=1e-3, matrix_weight_decay=0.01, matrix_clip=1.0,
@@ -34,8 +34,8 @@ def digits() -> Recipe:
         process=replace(LIVE, order="natural"),
         network=NetworkChoice(network="mlp", width=256, blocks=3, dropout=0.3),
         training=replace(
-            ALGORITHM_1, start="random", score_steps=750, matrix_steps=1125, learning_rate=2e-3, weight_decay=1.0, decay="cosine",
-            patience=3, evaluate_every=100, log_every=25,
+            ALGORITHM_1, start="random", score_steps=750, matrix_steps=1125, learning_rate=2e-3, weight_decay=1.0,
+            decay="cosine", patience=3, evaluate_every=100, log_every=25,
         ),
     )  # fmt: skip
 
@@ -116,8 +116,8 @@ def text_gather() -> Recipe:
         network=NetworkChoice(),
         head="unscaled_score",
         training=replace(
-            ALGORITHM_1, start="random", score_steps=2000, matrix_steps=3000, adapt_times=False, infill=0.0, batch_size=64,
-            decay="cosine", evaluate_every=500, evaluate_sequences=1024,
+            ALGORITHM_1, start="random", score_steps=2000, matrix_steps=3000, adapt_times=False, infill=0.0,
+            batch_size=64, decay="cosine", evaluate_every=500, evaluate_sequences=1024,
         ),
     )  # fmt: skip
 
@@ -153,8 +153,8 @@ def text8() -> Recipe:
 def text8_paper() -> Recipe:
     """The paper's setting for Text8, as its authors' code has it: SEDD's 12×768 network, length 256, batches of 512.
 
-    A cycle is 15 epochs of Matrix-learning (10,305 steps) and 10 epochs of Score-learning (6,870 steps). Where paper and
-    code differ, the code decides, but for the end of weight decay; `docs/errata.md` lists where they do. Ours: μ is
+    A cycle is 15 epochs of Matrix-learning (10,305 steps) and 10 of Score-learning (6,870 steps). Where paper and code
+    differ, the code decides, but for the end of weight decay; `docs/errata.md` lists where they do. Ours: μ is
     estimated with Tweedie steps instead of Euler's, and J_Q has no batch.
     """
     return Recipe(
@@ -164,9 +164,10 @@ def text8_paper() -> Recipe:
         network=NetworkChoice(blocks=12, width=768, heads=12, conditioning=128, dropout=0.1),
         head="unscaled_score",
         training=replace(
-            ALGORITHM_1, start="random", cycles=1000, score_steps=6870, matrix_steps=10_305, chains=512, chain_steps=128,
-            adapt_times=False, infill=0.0, batch_size=512, learning_rate=3e-4, warmup=2500, weight_decay=0.01,
-            weight_decay_until=7_900_000, ema=0.9999, log_every=100, evaluate_every=6870, evaluate_sequences=4096,
+            ALGORITHM_1, start="random", cycles=1000, score_steps=6870, matrix_steps=10_305, chains=512,
+            chain_steps=128, adapt_times=False, infill=0.0, batch_size=512, learning_rate=3e-4, warmup=2500,
+            weight_decay=0.01, weight_decay_until=7_900_000, ema=0.9999, log_every=100, evaluate_every=6870,
+            evaluate_sequences=4096,
         ),
     )  # fmt: skip
 

@@ -91,6 +91,7 @@ def _by_clock(contents: Contents) -> Block | None:
         seen = {name: record for i, (name, record) in enumerate(seen.items()) if i < 2 or i == len(seen) - 1}
     drawn = figures.rates({name: np.array(record.alpha) for name, record in seen.items()})
     note = "The rate into each rank of the states, averaged over positions, before and after Matrix-learning."
+    note += " Rates below a thousandth of the highest are drawn as high as that."
     return Block(kind="figure", title="Learned rates", body=to_svg(drawn, "rates"), note=note)
 
 
