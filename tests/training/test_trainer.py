@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import dmb
 from dmb import numerics, seeding
-from dmb.data.base import Batch
+from dmb.data import Batch
 from dmb.training import TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.learner import Learner

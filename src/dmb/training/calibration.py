@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb.bridge import Bridge
-from dmb.data.base import Split
+from dmb.data.splits import Split
 from dmb.networks import OrderedMLP
 from dmb.training.engine import Engine, averaged
 
