@@ -74,8 +74,8 @@ class Pretrained(nn.Module):
         with written_whole(folder / CONFIG) as part:
             part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
-    def refuse_unloadable(self) -> None:
-        """A ValueError if what `write` would write could not be loaded again, to be asked before the work."""
+    def check_round_trip(self) -> None:
+        """A ValueError if what `write` would write could not be loaded again; call it before training."""
         config, tensors = self.description(), self.tensors()
         try:
             with torch.random.fork_rng(devices=[]):
@@ -156,7 +156,7 @@ def _refuse_constant(name: str) -> None:
 
 def _on_hub(model: Pretrained) -> "ModelHubMixin":
     """The model as the Hub's library knows models; a ValueError if it could not be loaded again."""
-    model.refuse_unloadable()
+    model.check_round_trip()
     from huggingface_hub import ModelHubMixin
 
     class Saved(ModelHubMixin, library_name=LIBRARY, tags=[*TAGS]):

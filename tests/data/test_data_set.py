@@ -7,7 +7,7 @@ import torch
 
 import dmb
 from dmb.data import Bytes, Characters, Columns, DataSet, Grid, Rows, Stream, array
-from dmb.data.partition import split_rows, split_stream
+from dmb.data.splits import split_rows, split_stream
 
 
 def text_data(tokens, num_states, length=4):
@@ -222,3 +222,31 @@ def test_labels_and_the_number_of_states_count_too():
 
     assert len({digest(labels), digest(1 - labels), digest(labels, 5)}) == 3
     assert digest(labels) == digest(labels.astype(np.uint8))
+
+
+class Read(np.ndarray):
+    """Tokens that count how many of them are read."""
+
+    tokens = 0
+
+    def __getitem__(self, rows):
+        found = super().__getitem__(rows).view(np.ndarray)
+        Read.tokens += found.size
+        return found
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+@pytest.mark.parametrize("kind", ["rows", "ragged", "table", "stream"])
+def test_all_facts_of_a_data_set_take_at_most_two_walks_through_its_tokens(kind, dtype):
+    values = np.random.default_rng(0).integers(3, size=(60, 8)).astype(dtype)
+    if kind == "ragged":
+        values[np.arange(8) >= np.random.default_rng(1).integers(1, 9, size=(60, 1))] = 3
+    Read.tokens, parts = 0, np.split(values.ravel() if kind == "stream" else values, 3)
+    make = (lambda part: Stream(part, 4, 8)) if kind == "stream" else (lambda part: Rows(part, 4))
+    splits = dict(zip(("train", "validation", "test"), (make(part.view(Read)) for part in parts), strict=True))
+    data = DataSet(
+        name="x", source="", codec=Grid([8], 4), **splits, padding=3 if kind == "ragged" else None,
+        state_counts=torch.full((8,), 4) if kind == "table" else None,
+    )  # fmt: skip
+    data.marginals(), data.baselines(), data.digest(), data.lengths, data.describe(), data.digest(), data.marginals()
+    assert values.size <= Read.tokens <= 2 * values.size

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from dmb.data import data_home
-from dmb.data.home import existing
+from dmb.data.reading import existing
 
 
 def test_the_data_folder_is_made_where_the_environment_says(home):

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from dmb.data import BUILT_IN, Characters, array, kind_of, load
-from dmb.data.kinds import NAMES
+from dmb.data.loading import NAMES
 
 IRIS = "".join(f"{5 + i % 7 / 10},{3 + i % 3 / 10},Iris-{'abc'[i % 3]}\n" for i in range(60))
 PROSE = "Call me Ishmael. Some years ago, never mind how long precisely,\nhaving little or no money in my purse\n" * 60

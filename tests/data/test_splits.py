@@ -8,8 +8,7 @@ import torch
 
 from dmb.data import Rows, Stream
 from dmb.data import splits as module
-from dmb.data.partition import split_rows
-from dmb.data.splits import permutation, random_bits
+from dmb.data.splits import permutation, random_bits, split_rows
 
 
 def numbered(count, positions=3):

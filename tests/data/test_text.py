@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dmb.data import Bytes, Characters, Grid, text
-from dmb.data.codecs import text as reading
+from dmb.data import Bytes, Characters, Grid, reading, text
 from dmb.data.codecs import tokenizer as tokenizing
 
 PROSE = "Zwölf Boxkämpfer jagen Viktor – quer über den Sylter Deich. 😀\n" * 40

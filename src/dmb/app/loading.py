@@ -6,8 +6,8 @@ from typing import Any
 from dmb import data
 from dmb.app.tokenizer.codes import is_codes, read_codes
 from dmb.data import Codec, DataSet
-from dmb.data.home import Progress
-from dmb.data.loading import refuse_foreign, refuse_unlike
+from dmb.data.loading import check_codec, check_options
+from dmb.data.reading import Progress
 
 
 def kind_of(source: str | Path) -> str:
@@ -33,7 +33,7 @@ def load(
         return data.load(source, kind=kind, length=length, codec=codec, progress=progress, **options)
     if kind is not None:
         raise ValueError(f"kind must be left out for codes, got {kind} for {source}")
-    refuse_foreign(source, "codes", **options)
+    check_options(source, "codes", **options)
     found = read_codes(source, codec)
-    refuse_unlike(found, length, codec)
+    check_codec(found, length, codec)
     return found

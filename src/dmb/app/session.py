@@ -21,8 +21,10 @@ from dmb.app.signals import Signals
 from dmb.bridges import Bridge
 from dmb.data import DataSet
 from dmb.data.codecs import Picture
-from dmb.training import Engine, Fact, TrainingReport, TrainingSettings, train
+from dmb.training import Engine, Fact, TrainingReport, TrainingSettings
 from dmb.training.engine import engine, exit_now
+from dmb.training.loop import Loop
+from dmb.training.trainer import Algorithm1
 
 MODEL = ("data.", "process.", "order.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""
@@ -66,7 +68,8 @@ def session(
 
     with ExitStack() as stack:
         signals = stack.enter_context(alone_in(path, fabric, begin))
-        reports = train(model, data, recipe.training, fabric=fabric, folder=path, resume=resume, stop=signals)
+        # `recipe.check` has made the checks of `train`
+        reports = Loop(Algorithm1(model, data, recipe.training, fabric), fabric, path, resume, signals).run()
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
             kept = run.recipe.training.minutes if resume else recipe.training.minutes

@@ -1,10 +1,7 @@
 """Data sets of tokens: built in, or from the user's own files."""
 
-from dmb.data.base import Batch as Batch
 from dmb.data.base import DataSet as DataSet
-from dmb.data.base import Rows as Rows
-from dmb.data.base import Split as Split
-from dmb.data.base import Stream as Stream
+from dmb.data.cache import data_home as data_home
 from dmb.data.codecs import Bytes as Bytes
 from dmb.data.codecs import Characters as Characters
 from dmb.data.codecs import Codec as Codec
@@ -15,10 +12,9 @@ from dmb.data.codecs import Picture as Picture
 from dmb.data.codecs import Records as Records
 from dmb.data.codecs import Text as Text
 from dmb.data.codecs import Tokenizer as Tokenizer
-from dmb.data.home import data_home as data_home
-from dmb.data.kinds import Kind as Kind
-from dmb.data.kinds import kind_of as kind_of
 from dmb.data.loading import BUILT_IN as BUILT_IN
+from dmb.data.loading import Kind as Kind
+from dmb.data.loading import kind_of as kind_of
 from dmb.data.loading import load as load
 from dmb.data.sources.array import array as array
 from dmb.data.sources.cifar10 import cifar10 as cifar10
@@ -33,3 +29,7 @@ from dmb.data.sources.table import table as table
 from dmb.data.sources.text import text as text
 from dmb.data.sources.text8 import prepare_text8 as prepare_text8
 from dmb.data.sources.text8 import text8 as text8
+from dmb.data.splits import Batch as Batch
+from dmb.data.splits import Rows as Rows
+from dmb.data.splits import Split as Split
+from dmb.data.splits import Stream as Stream

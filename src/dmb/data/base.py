@@ -10,10 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb.data.codecs import Codec
-from dmb.data.splits import Batch as Batch
-from dmb.data.splits import Rows as Rows
-from dmb.data.splits import Split as Split
-from dmb.data.splits import Stream as Stream
+from dmb.data.splits import Split, Stream
 from dmb.lengths import Lengths
 
 
@@ -91,8 +88,7 @@ class DataSet:
         """The law of the lengths of training sequences; None if all sequences have the same length."""
         if self.padding is None:
             return None
-        reach = len(self.train) - self.train.counts()[:, self.padding]
-        return Lengths((reach - torch.nn.functional.pad(reach[1:], (0, 1))).tolist(), self.padding)
+        return Lengths(self._with_length(self.train).tolist(), self.padding)
 
     def splits(self) -> dict[str, Split]:
         """The three splits by name."""
@@ -121,6 +117,11 @@ class DataSet:
 
     def digest(self) -> str:
         """A digest of every token and label, in order: data with the same digest are equal."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        """On the same walk the splits count their states: see `_counted`."""
         content = hashlib.blake2b(digest_size=16)
         for name, split in self.splits().items():
             content.update(f"{name} {len(split)} {split.num_positions} {split.num_states} ".encode())
@@ -154,10 +155,9 @@ class DataSet:
         if split.num_states != self.num_states:
             raise ValueError(f"split must have {self.num_states} states, got {split.num_states}")
         counts, nats = self._counts(split), 0.0
-        if self.padding is not None:
-            lengths = lengths or self.lengths
-            assert lengths is not None
-            nats = float(sum(lengths.nats(lengths.of(split[rows])).sum() for rows in _blocks(len(split))))
+        lengths = lengths or self.lengths
+        if lengths is not None:
+            nats = float((self._with_length(split) * lengths.nats(torch.arange(1, self.num_positions + 1))).sum())
         mu = self._marginals(1.0) if marginals is None else marginals[: len(counts)].double()
         if len(mu) not in (1, len(counts)):
             raise ValueError(f"split must have {len(mu)} positions, got {split.num_positions}")
@@ -180,11 +180,21 @@ class DataSet:
 
     def _counts(self, split: Split) -> Float[Tensor, "h n"]:
         """How often each state occurs, padding never."""
-        counts = split.counts().double()
+        counts = self._counted(split).double()
         if self.padding is None:
             return counts
         counts[:, self.padding] = 0
         return counts.sum(0, keepdim=True)
+
+    def _with_length(self, split: Split) -> Int[Tensor, " d"]:
+        """How many sequences have length 1, 2, …, `d`: as many more have no padding there as at the next position."""
+        reach = len(split) - self._counted(split)[:, self.padding]
+        return reach - torch.nn.functional.pad(reach[1:], (0, 1))
+
+    def _counted(self, split: Split) -> Int[Tensor, "h n"]:
+        """The counts of a split, from the walk through all data that gives their digest as well."""
+        self.digest()
+        return split.counts()
 
     def _legal(self) -> Bool[Tensor, "h n"]:
         if self.state_counts is None:
@@ -205,13 +215,9 @@ class DataSet:
         if state_counts.min() < 1 or state_counts.max() > self.num_states:
             raise ValueError(f"state_counts must lie in [1, {self.num_states}], got {state_counts.tolist()}")
         for part, split in self.splits().items():
-            beyond = (split.counts() > 0) & ~self._legal()
+            beyond = (self._counted(split) > 0) & ~self._legal()
             if beyond.any():
                 position, token = beyond.nonzero()[0].tolist()
                 raise ValueError(
                     f"{part} tokens must lie in [0, {state_counts[position]}) at position {position}, got {token}"
                 )
-
-
-def _blocks(count: int, size: int = 4096) -> list[slice]:
-    return [slice(first, first + size) for first in range(0, count, size)]

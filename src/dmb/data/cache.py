@@ -1,19 +1,37 @@
-"""One cache for whatever takes long to read: arrays, under a digest of what they are made from."""
+"""The data folder, and its cache for whatever takes long to read: arrays, under a digest of what they are made from."""
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dmb.data.home import data_home, tidy
-from dmb.files import written_whole
+from dmb.files import remove_orphans, written_whole
 
 _CHUNK = 1 << 20
 _HEADER = 128  # bytes; a multiple of 64, as the format asks, and room for any shape
 _DIGEST = 32  # bytes at the end of a file, after the array: NumPy does not read them
+
+
+def data_home() -> Path:
+    """The folder of downloads and of the cache: `$DMB_DATA`, or `~/.cache/dmb`; created on demand."""
+    given = os.environ.get("DMB_DATA") or "~/.cache/dmb"
+    try:
+        home = Path(given).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(
+            f"the data folder {given} is in a home directory that does not exist: set $DMB_DATA"
+        ) from error
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the data folder {home} cannot be made ({error.strerror}): set $DMB_DATA") from error
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise ValueError(f"the data folder {home} is not writable: set $DMB_DATA")
+    return home
 
 
 def cached(
@@ -34,6 +52,13 @@ def cached(
     if again or not _is_whole(path):
         _save(tidy(path.parent) / path.name, chunks())
     return np.lib.format.open_memmap(path, mode="r")
+
+
+def tidy(folder: Path) -> Path:
+    """Make `folder`, if it is missing, and remove what killed writers have left there."""
+    folder.mkdir(exist_ok=True)
+    remove_orphans(folder)
+    return folder
 
 
 def digest_of(path: Path) -> str:

@@ -3,11 +3,10 @@
 import csv
 import io
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 from dmb.data.columns.base import MISSING, as_number
-from dmb.data.unicode import encoding_of, notes_of
+from dmb.data.reading import File
 
 DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
 """Commas last: numbers may have them as well."""
@@ -19,16 +18,17 @@ _FEWEST_ROWS, _LONGEST_VALUE = 5, 64  # of a file that is taken for a table thou
 class Layout(NamedTuple):
     """How to read a table."""
 
-    encoding: str
+    columns: int
+    """How many values the first line has."""
     delimiter: str
     spaced: bool
     """A space follows every delimiter, and is no part of the value."""
     header: bool
     """The first line has the names of the columns."""
 
-    def notes(self, suffix: str) -> tuple[str, ...]:
+    def notes(self, suffix: str) -> list[str]:
         """What the user should know about a file that ends in `suffix`."""
-        notes = [*notes_of(self.encoding)]
+        notes = []
         if suffix not in (".csv", ".tsv", ".txt"):
             notes.append("read as a table: all lines have the same number of values; to read text, name it .txt")
         if self.delimiter != {".tsv": "\t"}.get(suffix, ","):
@@ -37,31 +37,30 @@ class Layout(NamedTuple):
             notes.append(f"spaces after {DELIMITERS[self.delimiter]} were removed")
         if not self.header:
             notes.append("the first line looks like data, not like a header: columns are called column_1, column_2, …")
-        return tuple(notes)
+        return notes
 
 
-def layout_of(path: Path) -> Layout:
+def layout_of(file: File) -> Layout:
     """The layout of a file that is known to be a table.
 
     The delimiter is one that gives every line the same number of values, at least 2; if there is none, the one that
     occurs most often in the first line, or a comma.
     """
-    encoding = encoding_of(path)
-    sample = _sample(path, encoding)
+    sample = _sample(file)
     fitting = [delimiter for delimiter in DELIMITERS if _width(_rows(sample, delimiter))]
     first = sample.partition("\n")[0]
     delimiter = fitting[0] if fitting else max(reversed(DELIMITERS), key=first.count)
     rows = _rows(sample, delimiter)
-    return Layout(encoding, delimiter, _is_spaced(rows), _has_header(rows))
+    return Layout(len(rows[0]) if rows else 0, delimiter, _is_spaced(rows), _has_header(rows))
 
 
-def looks_delimited(path: Path) -> bool:
+def looks_delimited(file: File) -> bool:
     """Whether a file is a table though its name does not say so.
 
     All its first lines, at least 5, have the same number of short values: 3 or more if commas separate them, else 2.
     """
     try:
-        sample = _sample(path, encoding_of(path))
+        sample = _sample(file)
     except ValueError:
         return False
     for delimiter in DELIMITERS:
@@ -72,10 +71,9 @@ def looks_delimited(path: Path) -> bool:
     return False
 
 
-def _sample(path: Path, encoding: str) -> str:
+def _sample(file: File) -> str:
     """The first lines, without one that the sample cuts."""
-    with path.open(encoding=encoding, errors="replace", newline="") as file:
-        text = file.read(_SAMPLE)
+    text = io.TextIOWrapper(io.BytesIO(file.head), file.encoding, errors="replace", newline="").read(_SAMPLE)
     return text.rpartition("\n")[0] or text if len(text) == _SAMPLE else text
 
 

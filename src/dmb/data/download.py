@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from dmb.data.home import Progress, tidy
+from dmb.data.cache import tidy
+from dmb.data.reading import Progress
 from dmb.files import written_whole
 
 _CHUNK = 1 << 20

@@ -1,18 +1,19 @@
-"""Load a data set by name or from a file."""
+"""The one door to data: what kind a name, a file or a folder is of, found without reading all of it; and loading it."""
 
+import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
-from dmb.data.home import Progress
-from dmb.data.kinds import BY_EXTENSION, Kind, kind_of
-from dmb.data.kinds import is_name as is_name
+from dmb.data.delimited import looks_delimited
+from dmb.data.reading import Progress, opened
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.cifar10 import cifar10
 from dmb.data.sources.digits import digits
-from dmb.data.sources.images import images
+from dmb.data.sources.images import EXTENSIONS, images
 from dmb.data.sources.markov import markov
 from dmb.data.sources.pydocs import pydocs
 from dmb.data.sources.records import records
@@ -20,7 +21,68 @@ from dmb.data.sources.table import table
 from dmb.data.sources.text import text
 from dmb.data.sources.text8 import text8
 
+Kind = Literal["text", "table", "array", "images", "records"]
+
+NAMES: dict[str, Kind] = {
+    "cifar10": "images",
+    "digits": "array",
+    "markov": "text",
+    "pydocs": "text",
+    "text8": "text",
+}
+BY_EXTENSION: dict[str, Kind] = {
+    ".npy": "array",
+    ".npz": "array",
+    ".csv": "table",
+    ".tsv": "table",
+    ".parquet": "table",
+    ".fasta": "records",
+    ".fa": "records",
+    ".faa": "records",
+    ".fna": "records",
+    ".smi": "records",
+    ".smiles": "records",
+    ".jsonl": "records",
+    ".txt": "text",
+    ".md": "text",
+}
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
+
+
+def kind_of(source: str | Path) -> Kind:
+    """The kind of data that `load` would read: a built-in data set, a folder of images, or a file.
+
+    The extension of a file decides; if it is unknown, a file whose first lines all have the same number of values is a
+    table, and any other is text.
+
+    >>> kind_of("digits"), kind_of("text8")
+    ('array', 'text')
+    """
+    if is_name(source):
+        return NAMES[str(source)]
+    path = Path(source)
+    if not str(source):
+        raise ValueError("source must be the name of a data set or a path, got an empty string")
+    if not os.path.exists(path):  # unlike Path.exists, False of a name that is too long
+        raise ValueError(f"no data set or file called {_shown(source)!r}: {_suggestion(source)}")
+    if _shown(source) != str(source):  # run folders keep it as UTF-8
+        raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")
+    if path.is_dir():
+        return "images"
+    suffix = path.suffix.lower()
+    if suffix in COMPRESSED:
+        raise ValueError(f"{path} is compressed: unpack it first")
+    if suffix in EXTENSIONS:
+        raise ValueError(f"{path} is a single image: give the folder that holds it and the others")
+    if suffix in BY_EXTENSION:
+        return BY_EXTENSION[suffix]
+    return "table" if looks_delimited(opened(path)) else "text"
+
+
+def is_name(source: str | Path) -> bool:
+    """Whether it is the name of a built-in data set, and not a path."""
+    return isinstance(source, str) and source in NAMES
 
 
 def load(
@@ -60,7 +122,7 @@ def load(
     'digits'
     """
     kind, named = _kind(source, kind, encoding, codec), is_name(source)
-    refuse_foreign(
+    check_options(
         source, kind, encoding=encoding, levels=levels, size=size, most_states=most_states, kinds=kinds, bins=bins
     )
     sized = {} if length is None else {"length": length}
@@ -79,7 +141,7 @@ def load(
         length = None  # records may all be shorter
     else:
         data = text(source, encoding=encoding, codec=codec, progress=progress, **sized)
-    refuse_unlike(data, length, codec)
+    check_codec(data, length, codec)
     return data
 
 
@@ -110,7 +172,7 @@ def _images(
     return images(source, levels, colour=model is not None and model.shape[2] == 3, size=size, progress=progress)
 
 
-def refuse_foreign(
+def check_options(
     source: str | Path,
     kind: str,
     *,
@@ -122,20 +184,24 @@ def refuse_foreign(
     bins: int | None = None,
 ) -> None:
     """Raise a ValueError if an option of `load` is chosen that means nothing for data of this kind."""
-    named = is_name(source)
-    if encoding != "characters" and (kind != "text" or named):
-        raise ValueError(f"encoding applies to text files only, got {encoding!r} for {source}")
-    if levels is not None and kind != "images":
-        raise ValueError(f"levels applies to images only, got {levels} for {source}")
-    if size is not None and (kind != "images" or named):
-        raise ValueError(f"size applies to folders of images only, got {size} for {source}")
-    if most_states is not None and (kind != "array" or named):
-        raise ValueError(f"most_states applies to array files only, got {most_states} for {source}")
-    if (kinds or bins is not None) and kind != "table":
-        raise ValueError(f"kinds and bins apply to tables only, got some for {source}")
+    own = not is_name(source)
+    rules = (
+        (encoding != "characters", kind == "text" and own, f"encoding applies to text files only, got {encoding!r}"),
+        (levels is not None, kind == "images", f"levels applies to images only, got {levels}"),
+        (size is not None, kind == "images" and own, f"size applies to folders of images only, got {size}"),
+        (
+            most_states is not None,
+            kind == "array" and own,
+            f"most_states applies to array files only, got {most_states}",
+        ),
+        (bool(kinds) or bins is not None, kind == "table", "kinds and bins apply to tables only, got some"),
+    )
+    for given, meant, rule in rules:
+        if given and not meant:
+            raise ValueError(f"{rule} for {source}")
 
 
-def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> None:
+def check_codec(data: DataSet, length: int | None, codec: Codec | None) -> None:
     """Raise a ValueError if sequences have another length, or tokens have another meaning than for that codec."""
     if length is not None and data.num_positions != length:
         raise ValueError(
@@ -148,3 +214,22 @@ def refuse_unlike(data: DataSet, length: int | None, codec: Codec | None) -> Non
 def _brief(codec: Codec) -> str:
     described = ", ".join(f"{key}={value!r}" for key, value in codec.config().items())
     return f"{type(codec).__name__}({described if len(described) <= 60 else described[:60] + '…'})"
+
+
+def _suggestion(source: str | Path) -> str:
+    """A name that looks like what was asked for, else all names."""
+    path = Path(source)
+    names = list(NAMES) if isinstance(source, str) and path.name == source else []
+    if path.parent.is_dir() and os.access(path.parent, os.R_OK):
+        names += [name for name in os.listdir(path.parent) if not name.startswith(".")]
+    by_folded = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(path.name.lower(), by_folded, n=1)
+    if not close:
+        return f"give a path, or one of {', '.join(NAMES)}"
+    found = by_folded[close[0]]
+    return f"did you mean {_shown(found if path.name == str(source) else path.parent / found)!r}?"
+
+
+def _shown(path: str | Path) -> str:
+    """A path as text; bytes that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,6 +1,7 @@
-"""One part of a data set as sequences of tokens, read from disk on demand; batches are pure functions of the step."""
+"""Data cut into splits: sequences of tokens, read from disk on demand; batches are pure functions of the step."""
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -58,15 +59,11 @@ class Split(ABC):
     def counts(self) -> Int[Tensor, "h n"]:
         """How often each state occurs: at each position for `Rows` (`h = d`), over all tokens for a `Stream` (`h = 1`).
 
-        The data are walked through in blocks, once; the answer is kept.
+        The data are walked through in blocks, once, unless `raw` has done so; the answer is kept.
         """
         if self._counts is None:
-            total = np.zeros(1, dtype=np.int64)
-            for _, block in self._blocks():
-                rows, n = block.shape[1], self.num_states
-                cells = block.astype(np.int64) + np.arange(rows) * n
-                total = total + np.bincount(cells.ravel(), minlength=rows * n)
-            self._counts = torch.from_numpy(total).view(-1, self.num_states)
+            deque(self.raw(), maxlen=0)
+        assert self._counts is not None
         return self._counts.clone()
 
     def bigrams(self, most: int = 1 << 22) -> Int[Tensor, "n n"]:
@@ -84,10 +81,22 @@ class Split(ABC):
         return counts.view(self.num_states, self.num_states)
 
     def raw(self) -> Iterator[bytes]:
-        """All tokens and then all labels as bytes, a block at a time, whatever type they are stored as."""
-        dtype = np.min_scalar_type(self.num_states - 1).newbyteorder("<")
+        """All tokens and then all labels as bytes, a block at a time, whatever type they are stored as.
+
+        States are counted on the way, unless they have been.
+        """
+        dtype, n, total = (
+            np.min_scalar_type(self.num_states - 1).newbyteorder("<"),
+            self.num_states,
+            np.zeros(1, dtype=np.int64),
+        )
+        counts = self._counts
         for _, block in self._blocks():
+            if counts is None:
+                cells = block.astype(np.int64) + np.arange(block.shape[1]) * n
+                total = total + np.bincount(cells.ravel(), minlength=block.shape[1] * n)
             yield block.astype(dtype).tobytes()
+        self._counts = torch.from_numpy(total).view(-1, n) if counts is None else counts
         labels = self.labels(slice(None))
         if labels is not None:
             yield labels.numpy().astype("<i8").tobytes()
@@ -264,6 +273,59 @@ class Stream(Split):
 
     def _place(self, row: int, position: int) -> str:
         return f"offset {row}"
+
+
+class Splits(NamedTuple):
+    """All splits of a data set: `DataSet(…, **splits._asdict())`."""
+
+    train: Split
+    validation: Split
+    test: Split
+
+
+def split_rows(tokens: np.ndarray, num_states: int, labels: np.ndarray | None = None) -> Splits:
+    """80 / 10 / 10 by a fixed permutation of the rows; each split keeps the rows in their order in the file.
+
+    >>> [len(split) for split in split_rows(np.zeros((25, 4), dtype=int), num_states=2)]
+    [21, 2, 2]
+    """
+    return Splits(*(Rows(tokens, num_states, labels=labels, rows=part) for part in tenths(len(tokens))))
+
+
+def tenths(count: int) -> list[np.ndarray]:
+    """The rows to train on, to validate with and to test on: 80 / 10 / 10."""
+    if count < 3:
+        raise ValueError(f"data must have at least 3 rows, one per split, got {count}")
+    tenth = max(1, round(count / 10))
+    return set_apart(count, tenth, tenth)
+
+
+def set_apart(count: int, *sizes: int) -> list[np.ndarray]:
+    """Of `count` rows, all but those set apart, and then those: parts of `sizes` by a fixed permutation, each sorted.
+
+    >>> [part.tolist() for part in set_apart(6, 2, 1)]
+    [[0, 2, 3], [1, 4], [5]]
+    """
+    ends = count - np.cumsum(sizes[::-1])[::-1]
+    return [np.sort(part) for part in np.split(permutation(count, 0), ends)]
+
+
+def split_stream(tokens: np.ndarray, num_states: int, length: int) -> Splits:
+    """The first 90 % of a text to train on, the next 5 % to validate, the last 5 % to test.
+
+    >>> [len(split) for split in split_stream(np.zeros(1000, dtype=int), num_states=2, length=10)]
+    [90, 5, 5]
+    """
+    part = len(tokens) // 20
+    parts = np.split(tokens, [len(tokens) - 2 * part, len(tokens) - part])
+    for name, piece in zip(("training", "validation", "test"), parts, strict=True):
+        if length > len(piece):
+            shorter = f", or a length of at most {part:,}" if part else ""
+            raise ValueError(
+                f"a sequence of {length:,} tokens is longer than the {name} split, {len(piece):,} tokens: "
+                f"give more text{shorter}"
+            )
+    return Splits(*(Stream(piece, num_states, length) for piece in parts))
 
 
 def random_bits(count: int, *seed: int) -> np.ndarray:

@@ -79,7 +79,9 @@ def from_marginals(
             rank[:, -1] = marginals.shape[1] - 1
         rates = initial_rates(init, floor, legal, marginals.dtype)
     # matched rates are totals over the whole schedule; the others are per unit of clock time
-    end = schedule(torch.ones(1)).sigma_bar[0] if init == "match" else None
+    end = None
+    if init == "match":
+        end = torch.tensor(schedule.end) if isinstance(schedule, Canonical) else schedule(torch.ones(1)).sigma_bar[0]
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
         "clocks": clocks(rates, learn) if end is None else clocks.reaching(rates, end, learn),
@@ -99,7 +101,7 @@ def _refuse_unread(
         raise ValueError(f"init='{init}' chooses its own order: leave out order")
     if target is not None and init != "match":
         raise ValueError("target applies to init='match' only: leave it out")
-    if init == "match" and isinstance(schedule, Canonical):
-        raise ValueError("init='match' needs a schedule that does not adapt to the rates, got Canonical")
+    if init == "match" and isinstance(schedule, Canonical) and schedule.end is None:
+        raise ValueError("init='match' needs a schedule whose end is fixed, such as Canonical(end=6.9), got no end")
     if init == "match" and mask:
         raise ValueError("init='match' cannot be combined with mask: a state without data has no rate to match")

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb.bridges import Bridge
-from dmb.data.base import Split
+from dmb.data.splits import Split
 from dmb.networks import OrderedMLP
 from dmb.orders import Fixed
 from dmb.training.engine import Engine, averaged

@@ -146,7 +146,7 @@ def train(
     fabric = fabric or engine()
     refuse_unfit(bridge, data, settings, fabric)
     if folder is not None:
-        bridge.refuse_unloadable()
+        bridge.check_round_trip()
     return Loop(Algorithm1(bridge, data, settings, fabric), fabric, folder, resume, stop).run()
 
 

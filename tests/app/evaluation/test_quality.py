@@ -21,7 +21,7 @@ from dmb.app.runs import Run
 from dmb.app.tokenizer import VQVAE
 from dmb.app.tokenizer.codes import write_codes
 from dmb.data import DataSet, Picture
-from dmb.data.pixels import Pixels
+from dmb.data.sources.images import Pixels
 from dmb.samplers import State
 
 

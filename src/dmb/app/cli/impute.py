@@ -11,7 +11,7 @@ from dmb.app.display import counting
 from dmb.app.runs import Run
 from dmb.data import Columns
 from dmb.data.codecs.columns import write_cells
-from dmb.data.home import existing
+from dmb.data.reading import existing
 from dmb.data.sources.table import read_table
 from dmb.tables import TableModel
 from dmb.training.engine import Accelerator, device

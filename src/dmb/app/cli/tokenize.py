@@ -17,7 +17,7 @@ from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
 from dmb.app.tokenizer.codec import SHEET, SUMMARY
 from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_sheet
 from dmb.data import BUILT_IN
-from dmb.data.home import explained
+from dmb.data.reading import as_value_error
 from dmb.files import append_line, to_json, write_json
 from dmb.training.engine import Accelerator, engine
 from dmb.typed import typed
@@ -98,7 +98,7 @@ def tokenize(flags: Tokenize) -> int:
 def _begun(flags: Tokenize) -> Tokenize:
     """These flags, but with the source, the size and the settings of the existing folder."""
     file = flags.out / SETTINGS
-    with explained(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
+    with as_value_error(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
         begun = json.loads(file.read_text(encoding="utf-8"))
         settings, size = typed(TokenizerSettings, begun["settings"]), begun.get("size")
         return replace(flags, source=begun["source"], size=size, settings=settings)

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.bridges import Bridge
-from dmb.data.home import Progress, unseen
+from dmb.data.reading import Progress, ignore_progress
 from dmb.samplers import State
 from dmb.seeding import seeded
 
@@ -39,7 +39,7 @@ def draw(
     """
     for first, batch in groupby(states(bridge, count, labels=labels, seed=seed, **options), key=itemgetter(0)):
         *_, (_, last) = batch
-        (advance or unseen)(first + len(last.x), count)
+        (advance or ignore_progress)(first + len(last.x), count)
         yield last.x.cpu()
 
 

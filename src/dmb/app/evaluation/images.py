@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dmb.app.evaluation.inception import check_images
 from dmb.data.cache import cached
-from dmb.data.home import Progress, unseen
+from dmb.data.reading import Progress, ignore_progress
 from dmb.seeding import seeded
 
 _CHUNK, _BATCH = 256, 16  # images per file of the cache, about a minute's work of a core; images per network call
@@ -44,7 +44,7 @@ def features(
         progress: called with the number of images done, and of all.
     """
     check_images(images)
-    progress, weights, found = progress or unseen, network.digest, []
+    progress, weights, found = progress or ignore_progress, network.digest, []
 
     def computed(rows: Tensor, done: int) -> Iterator[np.ndarray]:
         for batch in rows.split(_BATCH):

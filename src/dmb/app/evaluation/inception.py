@@ -17,8 +17,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.data.cache import digest_of
-from dmb.data.home import data_home, existing, explained
+from dmb.data.cache import data_home, digest_of
+from dmb.data.reading import as_value_error, existing
 
 NUM_CLASSES = 1008
 SIZE = 299
@@ -78,7 +78,7 @@ class Inception(nn.Module):
         left = {key: value.double() for key, value in weights.items() if not key.endswith(".num_batches_tracked")}
         wanted = f"{source} must hold the Inception network of FID"
         self.folded = nn.ParameterList()
-        with explained(wanted, ValueError, RuntimeError):
+        with as_value_error(wanted, ValueError, RuntimeError):
             for name in _names():
                 parts = ("conv.weight", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
                 for key in (f"{name}.{part}" for part in parts if f"{name}.{part}" not in left):
@@ -200,7 +200,7 @@ def _known() -> Path:
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    with explained(f"{path} cannot be read as weights"), warnings.catch_warnings():
+    with as_value_error(f"{path} cannot be read as weights"), warnings.catch_warnings():
         if path.suffix == ".pt":
             warnings.simplefilter("ignore", DeprecationWarning)  # the format is on its way out; the file is not
             return _renamed(torch.jit.load(path, map_location="cpu").state_dict())

@@ -17,7 +17,7 @@ from dmb.app.tokenizer import Codes
 from dmb.app.tokenizer.codes import images_of
 from dmb.bridges import Bridge
 from dmb.data import DataSet, ImageCodec, Picture
-from dmb.data.home import unseen
+from dmb.data.reading import ignore_progress
 
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
 
@@ -113,7 +113,7 @@ class RealImages:
 
         `advance` is told how many are done, and of how many.
         """
-        data, advance = self.data if decoded else self.originals, advance or unseen
+        data, advance = self.data if decoded else self.originals, advance or ignore_progress
         part, found = data.splits()[split], list[np.ndarray]()
         for some in _image_codec(data).shown(part, part.spread(self.images)):
             found.append(some)
@@ -154,7 +154,7 @@ def image_quality(
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.
     """
-    progress = progress or (lambda what: nullcontext(unseen))
+    progress = progress or (lambda what: nullcontext(ignore_progress))
     steps = max(steps, bridge.least_steps) if bridge.from_left else steps
     with progress("sampling") as advance:
         tokens = draw(

@@ -15,9 +15,9 @@ from dmb.data import Columns
 from dmb.data.columns import Column, Date, Number, Value
 from dmb.data.columns.base import as_number
 from dmb.data.columns.date import as_moment
-from dmb.data.home import existing
-from dmb.data.partition import tenths
+from dmb.data.reading import existing
 from dmb.data.sources.table import Table, read_table
+from dmb.data.splits import tenths
 
 if TYPE_CHECKING:
     from dmb.quality import Quality

@@ -112,7 +112,7 @@ class Recipe:
 
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
         """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""
-        model.refuse_unloadable()
+        model.check_round_trip()
         refuse_unfit(model, data, self.training, fabric)
 
     def describe(self, model: Bridge) -> str:

@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
-
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe
 from dmb.columnwise import column_training, is_narrow
+from dmb.data.reading import arrays
 from dmb.data.sources.table import size_of
 
 Maker = Callable[[], Recipe]
@@ -96,7 +95,7 @@ def _is_large(path: Path) -> bool:
     if path.suffix.lower() != ".npy":
         return False
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        values = arrays(path)["array"]
         return int(values[:1000].max()) * values[0].size > MLP_SIZE
     except Exception:  # a header can be broken in any way
         return False

@@ -22,9 +22,9 @@ from dmb.app.tokenizer.autoencoder import VQVAE
 from dmb.app.tokenizer.codec import SUMMARY, Codes
 from dmb.app.tokenizer.settings import picture_of
 from dmb.data import Codec, DataSet, Picture, Rows
-from dmb.data.home import Progress, explained, mapped, unseen
 from dmb.data.loading import is_name, load
-from dmb.data.partition import Splits
+from dmb.data.reading import Progress, as_value_error, ignore_progress, mapped
+from dmb.data.splits import Splits
 from dmb.files import write_array, write_json
 
 FORMAT = 1
@@ -58,7 +58,7 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     """
     folder = Path(folder).absolute()
     about = summary_of(folder)
-    with explained(f"{folder / SUMMARY} does not describe codes", KeyError, TypeError):
+    with as_value_error(f"{folder / SUMMARY} does not describe codes", KeyError, TypeError):
         own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
         counts, names = about["images"], tuple(about.get("class_names", ()))
 
@@ -67,7 +67,7 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
 
         def rows(part: str) -> Rows:
             labels = array(f"{part}_labels", counts[part]) if about["classes"] else None
-            with explained(f"{folder / part}.npy", ValueError):
+            with as_value_error(f"{folder / part}.npy", ValueError):
                 return Rows(array(part, counts[part], own.num_positions), own.codes, labels=labels)
 
         splits = Splits(*map(rows, Splits._fields))
@@ -88,7 +88,7 @@ def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress 
 
     `images` are those it was trained with; `progress` is called with the number of images done, and of all.
     """
-    picture, progress, done = picture_of(images), progress or unseen, 0
+    picture, progress, done = picture_of(images), progress or ignore_progress, 0
     counts = {part: len(split) for part, split in images.splits().items()}
     for part, split in images.splits().items():
         codes, labels = [], split.labels(slice(None))
@@ -135,7 +135,7 @@ def images_of(folder: Path) -> DataSet:
     A ValueError if they are not there, or have changed.
     """
     about = summary_of(folder)
-    with explained(f"the images of {folder} cannot be read", ValueError, KeyError):
+    with as_value_error(f"the images of {folder} cannot be read", ValueError, KeyError):
         source, bits = about["source"], about["unigram_bits"]
         data = load(source, size=about["shape"][0] if about.get("cropped") else None)
     if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
@@ -146,7 +146,7 @@ def images_of(folder: Path) -> DataSet:
 def summary_of(folder: Path) -> dict[str, Any]:
     """What `tokenizer.json` says."""
     file = folder / SUMMARY
-    with explained(f"{file} cannot be read", OSError, ValueError):
+    with as_value_error(f"{file} cannot be read", OSError, ValueError):
         about = json.loads(file.read_text(encoding="utf-8"))
     found = about.get("format") if isinstance(about, dict) else None
     if found != FORMAT:

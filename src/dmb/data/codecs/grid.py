@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dmb.data.codecs.base import FOLDER, Codec, filled
 from dmb.data.codecs.views import Images, View
-from dmb.data.home import explained
+from dmb.data.reading import as_value_error
 from dmb.files import write_array, written_whole
 
 SHADES = np.array(list(" ░▒▓█"))
@@ -105,7 +105,7 @@ class Grid(Codec):
         return self.legal(tokens).reshape(len(tokens), *self.shape)
 
     def _load(self, path: Path) -> np.ndarray:
-        with explained(f"the template {path} cannot be read"):
+        with as_value_error(f"the template {path} cannot be read"):
             values = np.load(path, allow_pickle=False)
         if values.dtype.kind not in "iu":
             raise ValueError(f"the template {path} must hold integers, got {values.dtype}")

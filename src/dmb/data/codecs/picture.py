@@ -14,7 +14,7 @@ from torch import Tensor
 from dmb.data.codecs.base import Codec, filled
 from dmb.data.codecs.grid import Grid, pillow, sheet, write_pictures
 from dmb.data.codecs.views import Images, View
-from dmb.data.home import explained
+from dmb.data.reading import as_value_error
 from dmb.data.splits import Split
 from dmb.files import write_array
 
@@ -90,7 +90,7 @@ class ImageCodec(Codec):
     def _drawn(self, path: Path) -> UInt8[np.ndarray, "h w k"]:
         """The image of a template; its last channel says how opaque each pixel is."""
         height, width, channels = self.shape
-        with explained(f"the template {path} cannot be read"), pillow().open(path) as file:
+        with as_value_error(f"the template {path} cannot be read"), pillow().open(path) as file:
             drawn = np.asarray(file.convert("RGBA" if channels == 3 else "LA"))
         if drawn.shape[:2] != (height, width):
             raise ValueError(

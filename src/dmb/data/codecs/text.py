@@ -1,7 +1,7 @@
 """Text by characters or by bytes."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.data.codecs.base import Codec, filled, shortened
-from dmb.data.home import Progress
-from dmb.data.unicode import text_chunks
+from dmb.data.reading import File, Progress
 from dmb.files import written_whole
 
-_CHUNK = 1 << 22  # bytes of a file in memory at once
 _CODE_POINTS = 0x110000
 
 
@@ -28,10 +26,10 @@ class Text(Codec):
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
         """The tokens of `text`, which begins `offset` symbols into what the user gave."""
 
-    def read(self, path: Path, progress: Progress | None = None) -> Iterator[np.ndarray]:
+    def read(self, file: File, progress: Progress | None = None) -> Iterator[np.ndarray]:
         """The tokens of a file, in chunks; `progress` is called with the bytes read so far and in all."""
         offset = 0
-        for text in text_chunks(path, _CHUNK, progress):
+        for text in file.text(file.chunks(progress)):
             yield self.encode(text, offset)
             offset += len(text)
 
@@ -118,13 +116,8 @@ class Bytes(Text):
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
         return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
 
-    def read(self, path: Path, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        total = path.stat().st_size
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                yield np.frombuffer(chunk, dtype=np.uint8)
-                if progress is not None:
-                    progress(file.tell(), total)
+    def read(self, file: File, progress: Progress | None = None) -> Iterator[np.ndarray]:
+        return (np.frombuffer(chunk, dtype=np.uint8) for chunk in file.chunks(progress))
 
     def describe(self) -> list[str]:
         return ["256 bytes"]
@@ -136,10 +129,10 @@ class Bytes(Text):
         return [row.tobytes() for row in self.legal(tokens).astype(np.uint8)]
 
 
-def alphabet_of(path: Path) -> str:
-    """The distinct symbols of a file, sorted."""
+def alphabet_of(texts: Iterable[str]) -> str:
+    """The distinct symbols of a text that comes in pieces, sorted."""
     seen = np.zeros(_CODE_POINTS, dtype=bool)
-    for text in text_chunks(path, _CHUNK):
+    for text in texts:
         seen[_code_points(text)] = True
     return seen.nonzero()[0].astype("<u4").tobytes().decode("utf-32-le")
 

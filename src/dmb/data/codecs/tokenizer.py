@@ -1,7 +1,6 @@
 """Text by the tokens of a Hugging Face tokenizer."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb.data.codecs.text import Text
-from dmb.data.home import Progress, reason
-from dmb.data.unicode import text_chunks
+from dmb.data.reading import File, Progress, reason
 
 _CURE = "give it an unknown token (unk_token), or use another one"
 _PIECE = 1 << 18  # bytes given to the tokenizer at once: it keeps many words of notes for every token
@@ -51,9 +49,9 @@ class Tokenizer(Text):
             self._check_whole(text, encoded.offsets, offset)
         return np.array(encoded.ids, dtype=np.int64)
 
-    def read(self, path: Path, progress: Progress | None = None) -> Iterator[np.ndarray]:
+    def read(self, file: File, progress: Progress | None = None) -> Iterator[np.ndarray]:
         rest, offset = "", 0
-        for text in text_chunks(path, _PIECE, progress):
+        for text in file.text(file.chunks(progress, _PIECE)):
             text = rest + text
             cut = _cut(text)
             yield self.encode(text[:cut], offset)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
-from dmb.data.home import existing, explained
-from dmb.data.partition import Splits, split_rows
-from dmb.data.splits import Rows
+from dmb.data.reading import arrays, as_value_error, existing
+from dmb.data.splits import Rows, Splits, split_rows
 
 PARTS = Splits._fields
 MOST_STATES = 1 << 16
@@ -44,37 +43,29 @@ def array(
     if not isinstance(source, str | Path | np.ndarray):
         source = np.asarray(source)
     if isinstance(source, np.ndarray):
-        name, where, arrays = "array", "", {"array": source}
+        name, where, parts = "array", "", {"array": source}
     else:
-        name, where, arrays = Path(source).name, str(Path(source).absolute()), _load(existing(Path(source)))
-    arrays = {key: _checked(f"{name}: {key}" if len(arrays) > 1 else name, values) for key, values in arrays.items()}
+        name, where, parts = Path(source).name, str(Path(source).absolute()), _load(existing(Path(source)))
+    parts = {key: _checked(f"{name}: {key}" if len(parts) > 1 else name, values) for key, values in parts.items()}
     if num_states is None:
-        num_states = 1 + max(_largest(name, values, most_states) for values in arrays.values())
-    shapes = {values.shape[1:] for values in arrays.values()}
+        num_states = 1 + max(_largest(name, values, most_states) for values in parts.values())
+    shapes = {values.shape[1:] for values in parts.values()}
     if len(shapes) > 1:
         raise ValueError(f"{name}: the splits must agree in shape, got {sorted(map(list, shapes))}")
-    with explained(f"{name}", ValueError):
-        splits = _splits(arrays, num_states)
+    with as_value_error(f"{name}", ValueError):
+        one, *others = parts.values()
+        rows = (Rows(parts[part], num_states) for part in PARTS)
+        splits = Splits(*rows) if others else split_rows(one, num_states)
     codec = Grid(list(shapes.pop()), num_states)
     return DataSet(name=name, source=where, codec=codec, **splits._asdict())
 
 
-def _splits(arrays: dict[str, np.ndarray], num_states: int) -> Splits:
-    if len(arrays) == 1:
-        return split_rows(next(iter(arrays.values())), num_states)
-    return Splits(*(Rows(arrays[part], num_states) for part in PARTS))
-
-
 def _load(path: Path) -> dict[str, np.ndarray]:
-    with explained(f"{path} cannot be read as an array"), path.open("rb") as file:
-        if file.read(2) != b"PK":
-            return {"array": np.load(path, mmap_mode="r", allow_pickle=False)}
-        file.seek(0)
-        archive = np.load(file, allow_pickle=False)
-        keys = list(archive.files)
-        if len(keys) != 1 and sorted(keys) != sorted(PARTS):
-            raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(keys) or 'none'}")
-        return {key: archive[key] for key in keys}
+    with as_value_error(f"{path} cannot be read as an array"):
+        found = arrays(path)
+        if len(found) != 1 and sorted(found) != sorted(PARTS):
+            raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(found) or 'none'}")
+        return found
 
 
 def _checked(name: str, values: np.ndarray) -> np.ndarray:

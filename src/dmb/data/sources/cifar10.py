@@ -7,12 +7,12 @@ from typing import BinaryIO
 import numpy as np
 
 from dmb.data.base import DataSet
-from dmb.data.cache import digest_of
+from dmb.data.cache import data_home, digest_of, tidy
 from dmb.data.codecs import Picture
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, explained, mapped, tidy
-from dmb.data.partition import Splits, set_apart
-from dmb.data.pixels import Pixels
+from dmb.data.reading import Progress, as_value_error, existing, mapped
+from dmb.data.sources.images import Pixels
+from dmb.data.splits import Splits, set_apart
 from dmb.files import write_array
 
 ARCHIVE = "cifar-10-binary.tar.gz"
@@ -69,7 +69,7 @@ def prepare_cifar10(source: Path | None = None, progress: Progress | None = None
         if found != SHA256:
             wanted = f"{ARCHIVE} with the SHA-256 {SHA256[:12]}…"
             raise ValueError(f"{given} must be {wanted}, got {found[:12]}…: download it again")
-        with explained(f"{given} is damaged"), given.open("rb") as file:
+        with as_value_error(f"{given} is damaged"), given.open("rb") as file:
             arrays = _unpacked(file)
     for name, values in zip(_ARRAYS, arrays, strict=True):
         write_array(tidy(folder) / f"{name}.npy", values)

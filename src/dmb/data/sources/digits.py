@@ -8,7 +8,7 @@ import numpy as np
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Grid
-from dmb.data.partition import split_rows
+from dmb.data.splits import split_rows
 
 
 def digits() -> DataSet:

@@ -1,26 +1,62 @@
-"""Folders of images."""
+"""Folders of images, and their splits, which stay on disk as bytes and become tokens as they are read."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jaxtyping import UInt8
 
 from dmb.data.base import DataSet
-from dmb.data.cache import cached, digest_of
+from dmb.data.cache import cached
 from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.grid import pillow, square
 from dmb.data.codecs.picture import states_of_values
-from dmb.data.home import Progress, existing, explained, files_in, unseen
-from dmb.data.partition import Splits, tenths
-from dmb.data.pixels import Pixels
+from dmb.data.reading import Progress, as_value_error, existing, files_in, ignore_progress
+from dmb.data.splits import Rows, Splits, tenths
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 FORMAT = 2  # of the cache
 
+_KEPT = 1 << 28  # bytes of images that are in memory from their first reading until they are decoded
 _GREY = ("1", "L", "LA", "La")
 _DEEP = ("I", "F")  # what the names of modes with more than 8 bits a channel begin with
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+
+
+class Pixels(Rows):
+    """Images as rows of tokens, a channel after the other of a pixel after the other, each in `levels` steps.
+
+    Args:
+        images: `[N, h, w, c]`, often a memory-mapped file.
+        levels: of a channel; see `Picture`.
+        labels: class labels `[N]`, if any.
+        rows: which images belong to this split, in order. Default: all of them.
+
+    >>> Pixels(np.array([[[[0, 127, 255]]]], dtype=np.uint8), levels=4)[:]
+    tensor([[0, 1, 3]])
+    """
+
+    def __init__(
+        self,
+        images: UInt8[np.ndarray, "N h w c"],
+        levels: int,
+        *,
+        labels: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+    ):
+        self._states = states_of_values(levels)
+        super().__init__(images, levels, labels=labels, rows=rows)
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        return self._states[super()._read(rows)]
+
+    def _check_tokens(self) -> None:
+        """Nothing to read for: every byte is a level."""
 
 
 def images(
@@ -59,7 +95,7 @@ def images(
         notes.append(f"files not read, with other extensions than {', '.join(EXTENSIONS)}: {others:,}")
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
-    with explained(f"{folder}", ValueError):
+    with as_value_error(f"{folder}", ValueError):
         splits = Splits(*(Pixels(pixels, levels, labels=labels, rows=part) for part in tenths(len(pixels))))
     return DataSet(
         name=folder.absolute().name,
@@ -97,11 +133,20 @@ def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | N
 def _pixels(
     paths: list[Path], colour: bool, size: int | None, progress: Progress | None
 ) -> tuple[np.ndarray, list[str]]:
-    digests, progress = list[str](), progress or unseen
+    digests, kept, large = list[str](), dict[Path, bytes](), dict[Path, np.ndarray]()
+    progress, room = progress or ignore_progress, _KEPT
     for done, path in enumerate(paths, 1):
-        digests.append(digest_of(existing(path)))
+        content = existing(path).read_bytes()
+        digests.append(sha256(content).hexdigest())
+        room -= len(content)
+        if room >= 0:
+            kept[path] = content
+        else:  # opened once more to be decoded
+            large[path] = _header(path, content)
         progress(done, len(paths))
-    headers = cached("headers", [FORMAT, digests], lambda: (_header(path) for path in paths))
+    headers = cached("headers", [FORMAT, digests], lambda: (
+        large[path] if path in large else _header(path, kept[path]) for path in paths
+    ))  # fmt: skip
     sizes, grey, transparent = headers[:, :2], headers[:, 2] > 0, headers[:, 3] > 0
     width, height = sizes[0].tolist() if size is None else (size, size)
     others, mode = (sizes != (width, height)).any(1), "L" if grey.all() and not colour else "RGB"
@@ -112,7 +157,7 @@ def _pixels(
 
     def decoded() -> Iterator[np.ndarray]:
         for done, path in enumerate(paths, 1):
-            with explained(f"{path} cannot be read as an image"), pillow().open(path) as file:
+            with _picture(path, kept.pop(path) if path in kept else path.read_bytes()) as file:
                 pixels = np.asarray(file.convert(mode) if size is None else square(file, mode, size))
             yield pixels.reshape(1, height, width, len(mode))
             progress(done, len(paths))
@@ -127,9 +172,22 @@ def _pixels(
     return cached("images", [FORMAT, mode, size, digests], decoded), notes
 
 
-def _header(path: Path) -> np.ndarray:
+@contextmanager
+def _picture(path: Path, content: bytes) -> Iterator[Any]:
+    """The image in the file `path`, which has this content."""
+    with as_value_error(f"{path} cannot be read as an image"):
+        image = pillow()
+        try:
+            file = image.open(BytesIO(content))
+        except image.UnidentifiedImageError:  # the message would be about memory
+            raise ValueError("its format is not known") from None
+        with file:
+            yield file
+
+
+def _header(path: Path, content: bytes) -> np.ndarray:
     """Width, height, whether it is grey, and whether it has transparency, without decoding the image."""
-    with explained(f"{path} cannot be read as an image"), pillow().open(path) as file:
+    with _picture(path, content) as file:
         (width, height), mode, transparent = file.size, file.mode, file.has_transparency_data
     if mode.startswith(_DEEP):
         raise ValueError(f"{path} must have 8 bits per channel, got an image of mode {mode}")

@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 
-from dmb.data.base import DataSet, Rows
+from dmb.data.base import DataSet
 from dmb.data.codecs import Characters
-from dmb.data.partition import Splits
-from dmb.data.splits import random_bits
+from dmb.data.splits import Rows, Splits, random_bits
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 _SENTENCES = (40_000, 4_000, 8_000)  # train, validation, test

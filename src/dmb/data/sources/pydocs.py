@@ -16,7 +16,7 @@ import numpy as np
 from dmb.data.base import DataSet
 from dmb.data.cache import cached
 from dmb.data.codecs import Characters
-from dmb.data.partition import split_stream
+from dmb.data.splits import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 FORMAT = 2  # of the cache: to be raised whenever the text below changes

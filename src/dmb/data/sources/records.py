@@ -1,6 +1,5 @@
 """Records of any length: FASTA, SMILES, JSON lines, and lines of text."""
 
-import io
 import json
 import math
 from collections import Counter
@@ -11,9 +10,8 @@ from typing import NamedTuple
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
 from dmb.data.codecs.base import shortened
-from dmb.data.home import Progress, existing, explained
-from dmb.data.partition import split_rows
-from dmb.data.unicode import encoding_of, notes_of
+from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.splits import split_rows
 
 LONGEST, KEPT = 512, 0.995
 """By default records of up to `LONGEST` symbols are kept, or only this share of all, the shortest ones."""
@@ -49,11 +47,12 @@ def records(
         codec: one that exists already, such as a trained model's; symbols that it does not know are errors.
         progress: called with the bytes read so far and in all.
     """
-    path = existing(Path(path))
+    path = Path(path)
+    file = opened(path)
     if longest is not None and longest < 1:
         raise ValueError(f"length must be at least 1, got {longest}")
-    with explained(f"{path}", ValueError):
-        found = _READERS.get(path.suffix.lower(), _read_lines)(path, progress)
+    with as_value_error(f"{path}", ValueError):
+        found = _READERS.get(path.suffix.lower(), _read_lines)(file, progress)
         if not found.texts:
             raise ValueError("at least 3 records are needed, got none")
         limit = (longest or _longest(found.texts)) if codec is None else codec.longest
@@ -93,7 +92,7 @@ def _notes(texts: list[str], kept: list[str], limit: int) -> Iterator[str]:
         yield f"{again:,} records occur before in the file; copies may be in training and test data alike"
 
 
-def _read_fasta(path: Path, progress: Progress | None) -> Found:
+def _read_fasta(file: File, progress: Progress | None) -> Found:
     texts, first, lower, parts, name, at = list[str](), dict[str, int](), 0, list[str](), "", 0
 
     def end() -> None:
@@ -102,7 +101,7 @@ def _read_fasta(path: Path, progress: Progress | None) -> Found:
         if at:
             texts.append("".join(parts))
 
-    for number, line in _lines(path, progress):
+    for number, line in _lines(file, progress):
         if line.startswith(">"):
             end()
             name, at, parts = line[1:].strip(), number, []
@@ -126,32 +125,31 @@ def _read_fasta(path: Path, progress: Progress | None) -> Found:
         lower += sum(old != new for old, new in zip(residues, upper, strict=True)) if upper != residues else 0
         parts.append(upper)
     end()
-    notes = [
-        *notes_of(encoding_of(path)),
-        *([f"{lower:,} residues in lower case are read as upper case"] if lower else []),
-    ]
+    notes = file.notes()
+    if lower:
+        notes.append(f"{lower:,} residues in lower case are read as upper case")
     return Found(texts, Fasta, notes, {})
 
 
-def _read_smiles(path: Path, progress: Progress | None) -> Found:
+def _read_smiles(file: File, progress: Progress | None) -> Found:
     texts = list[str]()
-    for number, line in _lines(path, progress):
+    for number, line in _lines(file, progress):
         first = line.split(maxsplit=1)[0]
         if not first.isascii():
             wrong = next(symbol for symbol in first if not symbol.isascii())
             raise ValueError(f"line {number:,} must begin with SMILES, which is ASCII, got {wrong!r}")
         texts.append(first)
-    return Found(texts, Smiles, list(notes_of(encoding_of(path))), {})
+    return Found(texts, Smiles, file.notes(), {})
 
 
-def _read_lines(path: Path, progress: Progress | None) -> Found:
-    texts = [line for _, line in _lines(path, progress)]
-    return Found(texts, Records, list(notes_of(encoding_of(path))), {})
+def _read_lines(file: File, progress: Progress | None) -> Found:
+    texts = [line for _, line in _lines(file, progress)]
+    return Found(texts, Records, file.notes(), {})
 
 
-def _read_json(path: Path, progress: Progress | None) -> Found:
+def _read_json(file: File, progress: Progress | None) -> Found:
     texts, fields, others = list[str](), Counter[str | None](), set[str]()
-    for number, line in _lines(path, progress):
+    for number, line in _lines(file, progress):
         try:
             value = json.loads(line)
         except ValueError as error:
@@ -171,7 +169,7 @@ def _read_json(path: Path, progress: Progress | None) -> Found:
         if len(fields) > 1:
             raise ValueError(f"line {number:,} must have its string in the same place as the lines before")
         texts.append(value)
-    notes = [*notes_of(encoding_of(path))]
+    notes = file.notes()
     if others:
         notes.append(f"only the field {next(iter(fields))!r} is read; dropped: {shortened(sorted(others))}")
     return Found(texts, JsonLines, notes, {"field": next(iter(fields), None)})
@@ -184,19 +182,18 @@ _READERS = {
 }
 
 
-def _lines(path: Path, progress: Progress | None) -> Iterator[tuple[int, str]]:
+def _lines(file: File, progress: Progress | None) -> Iterator[tuple[int, str]]:
     """Every line that is not empty, with its number, without spaces at its end."""
-    encoding, total, number = encoding_of(path), path.stat().st_size, 0
-    with path.open("rb") as raw, io.TextIOWrapper(raw, encoding) as file:
+    number = 0
+    with file.open() as raw, file.lines(raw) as lines:
         try:
-            while line := file.readline(MOST_SYMBOLS + 1):
+            while line := lines.readline(MOST_SYMBOLS + 1):
                 number += 1
                 if len(line) > MOST_SYMBOLS:
                     raise ValueError(f"line {number:,} has more than {MOST_SYMBOLS:,} symbols, too many for one record")
                 if line.strip():
                     yield number, line.rstrip()
                 if progress is not None and number % _LINES == 0:
-                    progress(raw.tell(), total)
+                    progress(raw.tell(), file.size)
         except UnicodeDecodeError as error:
-            name = encoding.removesuffix("-sig").upper()
-            raise ValueError(f"not {name} near line {number + 1:,}: save it as UTF-8") from error
+            raise ValueError(file.undecodable(f"near line {number + 1:,}")) from error

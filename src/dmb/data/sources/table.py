@@ -1,7 +1,6 @@
 """Tables of categories: CSV and Parquet files."""
 
 import csv
-import io
 from array import array
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -17,9 +16,8 @@ from dmb.data.codecs.base import shortened
 from dmb.data.codecs.columns import import_pyarrow
 from dmb.data.columns import Column, Value, column_of
 from dmb.data.delimited import layout_of
-from dmb.data.home import Progress, existing, explained
-from dmb.data.partition import Splits, tenths
-from dmb.data.splits import Rows
+from dmb.data.reading import Progress, as_value_error, existing, opened
+from dmb.data.splits import Rows, Splits, tenths
 
 _ROWS = 10_000  # read between two reports of progress
 _ROWS_PER_STATE, _FEWEST_STATES, _MOST_STATES = 50, 64, 1024  # of a column of numbers
@@ -62,8 +60,8 @@ def table(
         bins: maximum number of states of a column of numbers or dates; default: see `default_bins`.
         progress: called with the bytes read so far and in all.
     """
-    path = existing(Path(path))
-    with explained(f"{path}", ValueError):
+    path = existing(Path(path))  # a message of its own, without its name before it
+    with as_value_error(f"{path}", ValueError):
         content = read_table(path, [] if codec is None else codec.names, progress)
         return as_data_set(content, path.name, str(path.absolute()), codec, kinds, bins)
 
@@ -123,18 +121,15 @@ def size_of(path: Path) -> tuple[int, int]:
     if path.suffix.lower() == ".parquet":
         about = import_pyarrow()[1].read_metadata(path)
         return about.num_rows, about.num_columns
-    layout = layout_of(path)
-    with path.open(encoding=layout.encoding, newline="") as file:
-        columns = len(next(csv.reader(file, delimiter=layout.delimiter), []))
-    with path.open("rb") as file:
-        lines = sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
-    return lines, columns
+    file = opened(path)
+    return sum(chunk.count(b"\n") for chunk in file.chunks()), layout_of(file).columns
 
 
 def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table:
-    layout, total, codes = layout_of(path), path.stat().st_size, array("I")
-    with path.open("rb") as raw, io.TextIOWrapper(raw, layout.encoding, newline="") as file:
-        reader = csv.reader(file, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)
+    file = opened(path)
+    layout, codes = layout_of(file), array("I")
+    with file.open() as raw, file.lines(raw, newline="") as lines:
+        reader = csv.reader(lines, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)
         try:
             first = next(reader, [])
             layout = layout._replace(header=layout.header or _named(first) == header)
@@ -155,13 +150,12 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
                 for values, value in zip(known, row, strict=True):
                     codes.append(values.setdefault(value, len(values)))
                 if progress is not None and reader.line_num % _ROWS == 0:
-                    progress(raw.tell(), total)
+                    progress(raw.tell(), file.size)
         except csv.Error as error:
             raise ValueError(f"line {reader.line_num}: {error}") from error
         except UnicodeDecodeError as error:
-            encoding = layout.encoding.removesuffix("-sig").upper()
-            raise ValueError(f"not {encoding} near line {reader.line_num + 1}: save it as UTF-8") from error
-    notes = list(layout.notes(path.suffix.lower()))
+            raise ValueError(file.undecodable(f"near line {reader.line_num + 1:,}")) from error
+    notes = file.notes() + layout.notes(path.suffix.lower())
     if unnamed:
         notes.append(f"columns without a name are called by their place: {shortened(unnamed)}")
     if empty:
@@ -176,7 +170,7 @@ def _named(header: list[str]) -> list[str]:
 
 def _read_parquet(path: Path) -> Table:
     pyarrow, parquet = import_pyarrow()
-    with explained("cannot be read as Parquet"):
+    with as_value_error("cannot be read as Parquet"):
         content = parquet.read_table(path, memory_map=True)
         content.validate(full=True)
         names = list(content.column_names)

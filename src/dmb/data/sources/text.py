@@ -1,17 +1,19 @@
 """Text files of any size."""
 
+from collections import deque
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from dmb.data.base import DataSet
-from dmb.data.cache import cached, digest_of
+from dmb.data.cache import cached
 from dmb.data.codecs import Bytes, Characters, Codec, Text, Tokenizer
 from dmb.data.codecs.text import alphabet_of
 from dmb.data.delimited import looks_delimited
-from dmb.data.home import Progress, existing, explained
-from dmb.data.partition import split_stream
-from dmb.data.unicode import encoding_of, notes_of
+from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.splits import split_stream
 
 FORMAT = 2  # of the cache
 
@@ -37,28 +39,28 @@ def text(
             not know are errors.
         progress: called with the bytes read so far and in all, unless the tokens are cached.
     """
-    path = existing(Path(path))
-    with explained(f"{path}", ValueError):
-        codec = _codec(path, encoding) if codec is None else codec
+    path, digest = Path(path), sha256()
+    file = opened(path)
+    with as_value_error(f"{path}", ValueError):
+        chunks = file.chunks(use=digest.update)
+        codec = _codec(file.text(chunks), encoding) if codec is None else codec
         if not isinstance(codec, Text):
             raise ValueError(f"codec must be a text codec, got {type(codec).__name__}")
-        tokens = _tokens(path, codec, progress)
+        deque(chunks, maxlen=0)  # nothing is left if the alphabet was looked for
+        tokens = _tokens(file, digest.hexdigest(), codec, progress)
         splits = split_stream(tokens, codec.num_states, length)
-        notes = () if isinstance(codec, Bytes) else notes_of(encoding_of(path))
-        if looks_delimited(path):
-            notes += ("read as text, though all lines have the same number of values; to read a table, name it .csv",)
+        notes = [] if isinstance(codec, Bytes) else file.notes()
+        if looks_delimited(file):
+            notes.append("read as text, though all lines have the same number of values; to read a table, name it .csv")
     return DataSet(
-        name=path.name,
-        source=str(path.absolute()),
-        codec=codec,
-        **splits._asdict(),
-        notes=notes,
-    )
+        name=path.name, source=str(path.absolute()), codec=codec, **splits._asdict(), notes=tuple(notes)
+    )  # fmt: skip
 
 
-def _codec(path: Path, encoding: str) -> Text:
+def _codec(texts: Iterator[str], encoding: str) -> Text:
+    """The codec of this encoding; only that of characters looks at the text."""
     if encoding == "characters":
-        return Characters(alphabet_of(path))
+        return Characters(alphabet_of(texts))
     if encoding == "bytes":
         return Bytes()
     if not Path(encoding).is_file():
@@ -66,7 +68,7 @@ def _codec(path: Path, encoding: str) -> Text:
     return Tokenizer(Path(encoding).read_text(encoding="utf-8"))
 
 
-def _tokens(path: Path, codec: Text, progress: Progress | None) -> np.ndarray:
+def _tokens(file: File, digest: str, codec: Text, progress: Progress | None) -> np.ndarray:
     dtype = np.min_scalar_type(codec.num_states - 1).newbyteorder("<")
-    made_from = [FORMAT, digest_of(path), codec.to_config()]
-    return cached("text", made_from, lambda: (chunk.astype(dtype) for chunk in codec.read(path, progress)))
+    made_from = [FORMAT, digest, codec.to_config()]
+    return cached("text", made_from, lambda: (chunk.astype(dtype) for chunk in codec.read(file, progress)))

@@ -11,11 +11,11 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from dmb.data.base import DataSet
-from dmb.data.cache import cached
+from dmb.data.cache import cached, data_home
 from dmb.data.codecs import Characters
 from dmb.data.download import downloaded
-from dmb.data.home import Progress, data_home, existing, explained
-from dmb.data.partition import split_stream
+from dmb.data.reading import Progress, as_value_error, existing
+from dmb.data.splits import split_stream
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 URL = "http://mattmahoney.net/dc/text8.zip"
@@ -81,7 +81,7 @@ def _found() -> Path | None:
 
 def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
     digest, size = hashlib.sha256(), 0
-    with explained(f"{name} is damaged or not Text8"), _opened(file) as raw:
+    with as_value_error(f"{name} is damaged or not Text8"), _opened(file) as raw:
         while size <= SIZE and (chunk := raw.read(_CHUNK)):  # a file that is too long is not read to its end
             digest.update(chunk)
             size += len(chunk)
