@@ -90,7 +90,8 @@ def from_marginals(
     basis = None if isinstance(speeds, bool) else _basis(tuple(speeds), num_positions).to(rates)
     end = None
     if init == "match":
-        end = torch.tensor(schedule.end) if isinstance(schedule, Canonical) else schedule(torch.ones(1)).sigma_bar[0]
+        known = schedule.end if isinstance(schedule, Canonical) else schedule(torch.ones(1)).sigma_bar[0]
+        end = torch.as_tensor(known, dtype=torch.float64)
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
         "clocks": clocks(rates, own, basis, learn) if end is None else clocks.reaching(rates, end, own, basis, learn),
