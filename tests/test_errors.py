@@ -64,7 +64,7 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: dmb.BridgeProcess.from_marginals(MU, order=X[:, [0, 0, 1]]), r"rank must hold a permutation of 0 … 2"),
         (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", mask=True), r"cannot be combined with mask"),
         (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", order="natural"), r"chooses its own order"),
-        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", schedule=dmb.Canonical()), r"does not adapt"),
+        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", schedule=dmb.Canonical()), r"whose end is fixed"),
         (lambda: dmb.BridgeProcess.from_marginals(MU, target=MU), r"target applies to init='match' only: leave it out"),
         (
             lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 3])),

@@ -112,7 +112,7 @@ def test_accessibility_refuses_to_empty_a_state_in_finite_time():
 def test_match_init_carries_the_marginals_to_the_target_by_the_end_of_time():
     marginals = torch.stack([random_distribution(6, seed=s) for s in range(3)])
     target = torch.stack([random_distribution(6, seed=s) for s in range(10, 13)])
-    for schedule in (dmb.LogLinear(), dmb.Linear(0.5, 3.0)):
+    for schedule in (dmb.LogLinear(), dmb.Linear(0.5, 3.0), dmb.Canonical(end=6.9)):
         process = dmb.BridgeProcess.from_marginals(marginals, init="match", target=target, schedule=schedule)
         torch.testing.assert_close(process.evolve(marginals, 1.0), target, rtol=0, atol=1e-12, check_dtype=True)
 

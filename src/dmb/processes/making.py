@@ -81,7 +81,8 @@ def from_marginals(
     # matched rates are totals over the whole schedule; the others are per unit of clock time
     end = None
     if init == "match":
-        end = torch.tensor(schedule.end) if isinstance(schedule, Canonical) else schedule(torch.ones(1)).sigma_bar[0]
+        known = schedule.end if isinstance(schedule, Canonical) else schedule(torch.ones(1)).sigma_bar[0]
+        end = torch.as_tensor(known, dtype=torch.float64)
     return {
         "hierarchy": Line(rank, names) if tree is None else tree,
         "clocks": clocks(rates, learn) if end is None else clocks.reaching(rates, end, learn),
