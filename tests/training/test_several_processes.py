@@ -72,7 +72,7 @@ def losses(path):
                 "heads": 2,
                 "mask": True,
                 "floor": 0,
-                "speeds": True,
+                "write_order": "learned",
                 "matrix_objective": "joint",
                 "orders": 2,
             },
