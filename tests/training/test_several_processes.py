@@ -72,6 +72,7 @@ def losses(path):
                 "heads": 2,
                 "mask": True,
                 "floor": 0,
+                "learn": "log",
                 "write_order": "learned",
                 "matrix_objective": "joint",
                 "orders": 2,
