@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 import dmb
 import toys
 from dmb import losses, numerics, seeding, theory
 from dmb.training import engine
+from dmb.training.engine import OneDevice
+from dmb.training.learner import Learner
 from dmb.variance import CostBaseline
 
 MU = toys.distribution(3, 3, seed=4)  # two positions that depend on each other
@@ -306,3 +309,11 @@ def test_a_clock_that_has_slowed_down_to_nothing_is_not_wound_up_again():
         process.clocks.log_rates[:, 0] = -110.0
     process.normalise()
     assert (process.alpha[:, 0] == 0).all()
+
+
+def test_what_a_run_learns_beside_the_model_lies_on_the_device_of_the_run(monkeypatch):
+    # no number can be read from this device
+    monkeypatch.setattr(Learner, "prior_bits", lambda _: 0.0)
+    monkeypatch.setattr(AveragedModel, "to", lambda average, _: average)
+    learner = Learner(bridge_for("bridge"), dmb.TrainingSettings(), OneDevice("meta"))
+    assert {tensor.device.type for tensor in learner.estimator.tensors().values()} == {"meta"}

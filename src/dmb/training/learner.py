@@ -56,7 +56,7 @@ class Learner:
         self.marginals = None if marginals is None else marginals.to(fabric.device)
         self.corruption = copy.deepcopy(bridge.corruption).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
-        self.infill, self.estimator = bridge.infill_share(settings), bridge.estimator(settings)
+        self.infill = bridge.infill_share(settings)
         if (marks := marks_of(self.network)) is not None:
             # marks that no loss reaches would keep several processes waiting for their gradient
             marks.requires_grad_(self.infill > 0 or bridge.lengths is not None)
@@ -76,6 +76,7 @@ class Learner:
         self.averaged = bridge.with_parts(self.corruption, self.average.module)
         for model in (self.model, self.averaged):
             model.states.to(fabric.device)
+        self.estimator = self.model.estimator(settings)  # which lies where the model lies
 
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.network.parameters() if p.requires_grad and p.ndim < 2]
