@@ -145,6 +145,17 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"x_0 must hold data, .* \(such as a mask\), got 3 at row 1, position 0",
         ),
         (lambda: ordered(masked()).bound(X - 1), r"x_0 must lie in \[0, 4\), got -1"),
+        (lambda: ordered(masked()).bound(X.tolist()), r"x_0 must be tokens, or a split of a data set.* got a list"),
+        (lambda: ordered(masked()).bound(X, any_order=1.5), r"any_order must lie in \[0, 1\], got 1.5"),
+        (lambda: ordered(masked()).corrupt(X, 1.5), r"t must lie in \[0, 1\], got 1.5"),
+        (
+            lambda: dmb.MarkovBridge(dmb.orders.Random(2), dmb.MLP(4, 2, width=8)),
+            r"process must be a ForwardProcess, got a Random: OrderedBridge takes orders of writing",
+        ),
+        (
+            lambda: dmb.OrderedBridge(masked(), dmb.OrderedMLP.for_states(STATES), STATES),
+            r"order must be one of dmb.orders, got a BridgeProcess",
+        ),
         (lambda: ordered(masked()).loss(X, given=X[:1] > 0), r"given must have the shape of x_0, \[2, 2\], got"),
         (lambda: ordered(masked()).sample(guidance=2.0), r"guidance needs a label: give one, or leave guidance at 1"),
         (lambda: ordered(masked()).sample(label=X[0]), r"label needs a network made with num_classes > 0"),

@@ -212,10 +212,21 @@ def test_a_known_token_has_all_its_probability_and_is_seen_by_all_blanks(ordered
     assert (one[[0, 2]] - other[[0, 2]])[:, :2].abs().min() > 1e-3
 
 
+def test_what_is_legal_is_asked_of_blanks_only(bridge, monkeypatch):
+    monkeypatch.setattr(rows, "_MOST_CALLS", 1)  # what is known is asked with the blanks
+    legal = torch.ones(3, 4, dtype=torch.bool)
+    legal[0, 1] = False
+    drawn = rows.draw(bridge, torch.tensor([[1, -1, -1]] * 20), seeded(0, "rows"), legal)
+    assert (drawn[:, 0] == 1).all()
+    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
+        rows.draw(bridge, EVERY, seeded(0, "rows"), temperature=0.0)
+
+
 def test_a_network_of_one_order_keeps_it():
     states, order = dmb.States.with_mask(3, 3), dmb.orders.Fixed.left_to_right(3)
     bridge = dmb.OrderedBridge(order, dmb.CausalTransformer.for_states(states, width=8, heads=2, blocks=1), states)
     assert rows.draw(bridge, torch.full((5, 3), -1), seeded(0, "rows")).shape == (5, 3)
+    assert bridge.sample(0).shape == (0, 3)
     found = rows.log_prob(bridge, EVERY, seeded(0, "order"))
     torch.testing.assert_close(found, -bridge.bound(EVERY).score, rtol=0, atol=1e-5)
 

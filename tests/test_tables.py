@@ -106,6 +106,8 @@ def test_values_can_be_restricted_and_rules_are_kept(model):
     assert 0 < model.acceptance_ < 1
     with pytest.raises(ValueError, match=r"rule must keep one row in 100, kept 0 of"):
         model.sample(2, rule=lambda rows: rows["age"] > 1000)
+    with pytest.raises(ValueError, match=r"legal must allow a value of column 'region', got none"):
+        model.sample(2, legal={"region": []})
 
 
 def test_gaps_are_filled_and_nothing_else_changes(model, frame):

@@ -30,6 +30,8 @@ def mixed_turns(
     generator: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "b d"], Bool[Tensor, " b"]]:
     """Turns of which a share is drawn anew, evenly from all orders, and which those are."""
+    if not 0 <= any_order <= 1:
+        raise ValueError(f"any_order must lie in [0, 1], got {any_order}")
     even = torch.zeros(len(turn), dtype=torch.bool, device=turn.device)
     if any_order:
         even = torch.rand(len(turn), generator=generator, device=turn.device) < any_order

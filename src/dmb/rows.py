@@ -36,6 +36,8 @@ def draw(
     >>> draw(bridge, torch.tensor([[1, -1]]), torch.Generator().manual_seed(0))
     tensor([[1, 0]])
     """
+    if not temperature > 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
     tokens, at_once = template.clone(), _at_once(bridge)
     for part in _parts(bridge, tokens):  # a view
         blank = part < 0
@@ -46,11 +48,11 @@ def draw(
             rows = (left > first).nonzero().squeeze(-1)
             position, x = order[rows, first : first + at_once], part[rows]
             log_p = bridge.conditionals(x.clamp(min=0), x >= 0, at=position).cpu().double()
+            old = x.gather(-1, position)
             if legal is not None:
-                log_p = torch.where(legal[position], log_p, -torch.inf)
+                log_p = torch.where(legal[position] | (old >= 0)[..., None], log_p, -torch.inf)
             p = (log_p / temperature).softmax(-1).flatten(0, 1)
             drawn = torch.multinomial(p, 1, generator=generator).view(position.shape)
-            old = x.gather(-1, position)
             part[rows] = x.scatter(-1, position, torch.where(old < 0, drawn, old))
     return tokens
 

@@ -39,7 +39,7 @@ class States(nn.Module, Configurable):
     ):
         super().__init__()
         if num_positions < 1 or num_states < 2:
-            raise ValueError(f"a process needs at least 1 position and 2 states, got {num_positions} and {num_states}")
+            raise ValueError(f"there must be at least 1 position and 2 states, got {num_positions} and {num_states}")
         if state_counts is not None:
             if legal is not None:
                 raise ValueError("give state_counts or legal, not both")

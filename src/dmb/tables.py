@@ -370,6 +370,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             return None
         legal = torch.ones(self.n_features_in_, self.bridge_.num_states, dtype=torch.bool)
         for name, allowed in values.items():
+            if not allowed:
+                raise ValueError(f"legal must allow a value of column {name!r}, got none")
             legal[self._position(name)] = False
             legal[self._position(name), [self._state(name, value) for value in allowed]] = True
         return legal

@@ -298,10 +298,9 @@ class Bridge(Pretrained, ABC):
         self, x_0: Int[Tensor, "N d"] | Sliceable, label: Tensor | None, given: Tensor | None
     ) -> tuple[Int[Tensor, "N d"], Int[Tensor, " N"] | None, Bool[Tensor, "N d"] | None]:
         """What a bound is computed of; padding is given."""
-        if not isinstance(x_0, Sliceable):
-            kind = type(x_0).__name__
+        kind, x_0 = type(x_0).__name__, x_0[:] if isinstance(x_0, Sliceable) else x_0
+        if not isinstance(x_0, Tensor):
             raise ValueError(f"x_0 must be tokens, or a split of a data set, such as data.test, got a {kind}")
-        x_0 = x_0 if isinstance(x_0, Tensor) else x_0[:]
         return x_0, self._label(label, len(x_0)), self._given(x_0, given)
 
     def without_padding(self, output: Float[Tensor, "b m n"]) -> Float[Tensor, "b m n"]:

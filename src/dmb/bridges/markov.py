@@ -81,6 +81,9 @@ class MarkovBridge(Bridge):
         lengths: Lengths | None = None,
     ):
         super().__init__()
+        if not isinstance(process, ForwardProcess):
+            kind = type(process).__name__
+            raise ValueError(f"process must be a ForwardProcess, got a {kind}: OrderedBridge takes orders of writing")
         self.process = process
         self._put_together(network, lengths)
         if isinstance(unwrapped(network), OrderedNetwork):

@@ -15,7 +15,7 @@ from dmb.lengths import Lengths
 from dmb.losses import Bound
 from dmb.networks import OrderedNetwork
 from dmb.networks.base import unwrapped
-from dmb.orders import Fixed, WriteOrder, by_call
+from dmb.orders import Fixed, WriteOrder
 from dmb.samplers import Decoding, Sampler, State, in_order, share_grid
 from dmb.states import States
 
@@ -62,6 +62,8 @@ class OrderedBridge(Bridge):
 
     def __init__(self, order: WriteOrder, network: nn.Module, states: States, lengths: Lengths | None = None):
         super().__init__()
+        if not isinstance(order, WriteOrder):
+            raise ValueError(f"order must be one of dmb.orders, got a {type(order).__name__}")
         self.order, self.states = order, states
         inner = unwrapped(network)
         if not isinstance(inner, OrderedNetwork):
@@ -212,21 +214,22 @@ class OrderedBridge(Bridge):
         if not self.from_left:
             return None
         x_0, label, _ = self._data(x_0, label, None)
-        return self.token_nats(x_0, self.order.turns(len(x_0)), label)
+        with self._evaluating():
+            return self.token_nats(x_0, self.order.turns(len(x_0)), label)
 
     def corrupt(
         self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         """The share `t` of the positions of each row is masked, those of the last turns."""
-        given = self._given(x_0, None)
-        call = by_call(self.order.turns(len(x_0), given=given, generator=generator), torch.tensor([1.0, t, 0.0]), given)
+        given, shares = self._given(x_0, None), torch.tensor([1.0, checks.times("t", t, 1, self.device).item(), 0.0])
+        call = self.order.groups(len(x_0), shares, given=given, generator=generator)
         return torch.where(call > 0, self.num_states - 1, x_0)
 
     def corruption_path(
         self, x_0: Int[Tensor, "b d"], states: int, *, generator: torch.Generator | None = None
     ) -> list[State]:
         given, shares = self._given(x_0, None), share_grid(states - 1)
-        call = by_call(self.order.turns(len(x_0), given=given, generator=generator), shares, given)
+        call = self.order.groups(len(x_0), shares, given=given, generator=generator)
         left = enumerate(shares.flip(0).tolist())
         return [State(t, torch.where(call >= states - 1 - step, self.num_states - 1, x_0)) for step, t in left]
 
@@ -250,7 +253,8 @@ class OrderedBridge(Bridge):
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
         turn = self.turns(count, given=decoding.given, generator=generator)
-        if self.from_left and len(shares) <= (blanks := int((x_T == self.num_states - 1).sum(-1).max())):
+        blanks = max((x_T == self.num_states - 1).sum(-1).tolist(), default=0)
+        if self.from_left and len(shares) <= blanks:
             kind = type(self.ordered).__name__
             raise ValueError(f"steps must be left out for a {kind}, which writes one of {blanks} blanks per call")
         one_by_one = name == "first_hitting" or self.from_left or (steps is None and grid == "canonical")
