@@ -222,9 +222,16 @@ def test_what_is_legal_is_asked_of_blanks_only(bridge, monkeypatch):
         rows.draw(bridge, EVERY, seeded(0, "rows"), temperature=0.0)
 
 
-def test_a_network_of_one_order_keeps_it():
+@pytest.mark.parametrize("calls", [128, 1])
+def test_a_network_of_one_order_keeps_it(monkeypatch, calls):
+    monkeypatch.setattr(rows, "_MOST_CALLS", calls)
     states, order = dmb.States.with_mask(3, 3), dmb.orders.Fixed.left_to_right(3)
-    bridge = dmb.OrderedBridge(order, dmb.CausalTransformer.for_states(states, width=8, heads=2, blocks=1), states)
+    network = dmb.CausalTransformer.for_states(states, width=8, heads=2, blocks=1, dropout=0.5)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=seeded(weight.numel(), "weight")))
+    bridge = dmb.OrderedBridge(order, network, states)
+    torch.testing.assert_close(bridge.nats_from_left(EVERY).sum(-1).double(), bridge.bound(EVERY).score)
     assert rows.draw(bridge, torch.full((5, 3), -1), seeded(0, "rows")).shape == (5, 3)
     assert bridge.sample(0).shape == (0, 3)
     found = rows.log_prob(bridge, EVERY, seeded(0, "order"))

@@ -21,7 +21,8 @@ def draw(
 ) -> Int[Tensor, "b d"]:
     """Fill the blanks of each row one after the other, in the order of the bridge, without any error of step size.
 
-    If there are more than 128 positions, `⌈d / 128⌉` of them are drawn at once, independently given those before.
+    If there are more than 128 positions, `⌈d / 128⌉` of them are drawn at once, independently given those before; but
+    always one if the bridge writes from left to right only.
 
     Args:
         bridge: a bridge with conditionals.
@@ -79,7 +80,8 @@ def conditionals(bridge: Bridge, tokens: Int[Tensor, "b d"]) -> Iterator[Float[T
 
 
 def _at_once(bridge: Bridge) -> int:
-    return -(-bridge.num_positions // _MOST_CALLS)
+    """How many positions are drawn at once; a network from left to right has never seen a gap before a position."""
+    return 1 if bridge.from_left else -(-bridge.num_positions // _MOST_CALLS)
 
 
 def _parts(bridge: Bridge, tokens: Int[Tensor, "b d"]) -> tuple[Int[Tensor, "k d"], ...]:
