@@ -238,6 +238,20 @@ def test_a_network_of_one_order_keeps_it(monkeypatch, calls):
     torch.testing.assert_close(found, -bridge.bound(EVERY).score, rtol=0, atol=1e-5)
 
 
+def test_a_network_of_one_order_says_only_what_comes_next():
+    """Any other conditional would be one of gaps that it has never seen, and does not see."""
+    process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0)
+    network = dmb.CausalTransformer.for_process(process, width=8, blocks=1, heads=2)
+    bridge = dmb.OrderedBridge(dmb.orders.Fixed.left_to_right(3), network, process)
+    x, first, second = EVERY[:2], torch.tensor([[True, False, False]] * 2), torch.tensor([[1]] * 2)
+    assert bridge.conditionals(x, first, at=second).exp().sum(-1).allclose(torch.ones(2, 1, dtype=torch.float64))
+    for known, at in ((first, None), (first, second + 1), (first.flip(-1), second)):
+        with pytest.raises(ValueError, match="ask for the next position alone"):
+            bridge.conditionals(x, known, at=at)
+    with pytest.raises(ValueError, match="one that follows one order only"):
+        dmb.TableModel.of(bridge, None)
+
+
 def test_a_network_for_each_column_is_asked_only_for_the_column_that_is_drawn(ordered):
     """Each row another one, and the answers are those of all columns at once."""
     x, known = EVERY, torch.rand(EVERY.shape, generator=seeded("known")) < 0.5

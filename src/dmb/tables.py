@@ -323,6 +323,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     def of(cls, bridge: Bridge, codec: Columns) -> "TableModel":
         """The model that a bridge is whose only noise is a mask, such as that of a run; it samples frames of pandas."""
         bridge.write_order()  # refuses other noise than a mask
+        if bridge.from_left:
+            raise ValueError("the network must take any columns as given, got one that follows one order only")
         model = cls()
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
         return model

@@ -178,7 +178,7 @@ class OrderedBridge(Bridge):
     ) -> Float[Tensor, "b d n"]:
         """`log p(x_0 | x_t)` at each position. What is not masked shows how far the path has come, not `t`."""
         x_t = self.states.tokens("x_t", x_t).to(self.device)
-        return self.conditionals(x_t, x_t != self.num_states - 1, label=label)
+        return self._conditionals(x_t, x_t != self.num_states - 1, None, label)
 
     @torch.no_grad()
     def conditionals(
@@ -189,7 +189,27 @@ class OrderedBridge(Bridge):
         at: Int[Tensor, "b m"] | None = None,
         label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
-        """`log p(x_i | x_S)` for positions `i`, with `S` the known ones, see `Bridge.conditionals`."""
+        """`log p(x_i | x_S)` for positions `i`, with `S` the known ones, see `Bridge.conditionals`.
+
+        A network that follows one order only knows the next position, given all before it; anything else is an error.
+        """
+        if self.from_left:
+            self._check_next(known.to(self.device), at)
+        return self._conditionals(x, known, at, label)
+
+    def _check_next(self, known: Bool[Tensor, "b d"], at: Int[Tensor, "b m"] | None) -> None:
+        asked = torch.ones_like(known) if at is None else torch.zeros_like(known).scatter(1, at.to(known.device), True)
+        order = self.ordered.order
+        known, asked = known[:, order], asked[:, order]
+        blanks = (~known).cumsum(-1)  # up to each position
+        if (known & (blanks > 0)).any() or (asked & (blanks > 1)).any():
+            kind = type(self.ordered).__name__
+            raise ValueError(f"a {kind} follows one order only: ask for the next position alone, given all before it")
+
+    @torch.no_grad()
+    def _conditionals(
+        self, x: Int[Tensor, "b d"], known: Bool[Tensor, "b d"], at: Int[Tensor, "b m"] | None, label: Tensor | None
+    ) -> Float[Tensor, "b m n"]:
         x, known, label = x.to(self.device), known.to(self.device), self._label(label, len(x))
         x_t, states = torch.where(known, x, self.num_states - 1), self.states.data_states
         turn = self.ordered.standing_first(x_t)
