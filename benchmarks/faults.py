@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dmb._core.files import is_part
+from dmb._core.tensors import read_tensors
 from dmb.app.cli import main as dmb
 from dmb.app.recipes import as_flags
-from dmb.files import is_part
-from dmb.tensors import read_tensors
 from dmb.training.checkpoint import Checkpoints
 
 SETTINGS = as_flags(

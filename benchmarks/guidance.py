@@ -10,9 +10,9 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from dmb import data, train
+from dmb._core.seeding import seeded
 from dmb.app import recipes
 from dmb.data import Split
-from dmb.seeding import seeded
 
 GUIDANCE = (1.0, 1.5, 2.0, 3.0)
 

@@ -24,7 +24,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import dmb
-from dmb.quality import anchors, quality
+from dmb.tables.quality import anchors, quality
 
 ROUNDS, FITTED = 5, 5000
 """Rounds of the iterative imputer, and rows that it is fitted to."""

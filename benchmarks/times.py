@@ -10,10 +10,11 @@ import sys
 
 import torch
 
-from dmb import MarkovBridge, data, seeding, train
+from dmb import MarkovBridge, data, train
+from dmb._core import seeding
 from dmb.app import recipes
 from dmb.data import DataSet
-from dmb.variance import TimeDensity
+from dmb.objectives.variance import TimeDensity
 
 BATCHES, LEARN = 100, 20
 

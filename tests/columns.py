@@ -3,7 +3,7 @@
 import torch
 
 import dmb
-from dmb.seeding import seeded
+from dmb._core.seeding import seeded
 
 
 def rows_of_three_columns(count=1500):

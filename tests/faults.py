@@ -5,7 +5,7 @@ import resource
 import signal
 from contextlib import contextmanager
 
-from dmb.files import is_part, written_whole
+from dmb._core.files import is_part, written_whole
 
 
 @contextmanager

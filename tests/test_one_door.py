@@ -8,8 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import dmb
 import forks
-from dmb import checks, grouping
-from dmb.variance import CostBaseline, TimeDensity
+from dmb._core import checks
+from dmb.objectives.variance import CostBaseline, TimeDensity
+from dmb.processes import grouping
 
 MU = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
 X_0 = torch.multinomial(MU, 8, replacement=True, generator=torch.Generator().manual_seed(0)).T
@@ -118,7 +119,7 @@ class Syncs(TorchDispatchMode):
 def test_a_loss_makes_nobody_wait_for_a_device(build, head, monkeypatch):
     """As on an accelerator, where data are checked before they are moved there, and no code looks at what it computes."""
     bridge = bridge_of(build, head)
-    monkeypatch.setattr(dmb.numerics, "on_host", lambda x: False)
+    monkeypatch.setattr(dmb._core.numerics, "on_host", lambda x: False)
     monkeypatch.setattr(dmb.processes.base.ForwardProcess, "data", lambda self, name, x: x)
     learn = any(True for _ in bridge.process.parameters())
     density = TimeDensity()
@@ -145,7 +146,7 @@ def loss_and_gradients(loss, bridge):
     return value, [p.grad.clone() for p in bridge.network.parameters() if p.grad is not None]
 
 
-for options, whole in (({"floor": 0.1}, True), ({"tree": dmb.grouping.by_value(4)}, True), ({"mask": True, "floor": 0.0}, False)):
+for options, whole in (({"floor": 0.1}, True), ({"tree": dmb.processes.grouping.by_value(4)}, True), ({"mask": True, "floor": 0.0}, False)):
     process = dmb.BridgeProcess.from_marginals(mu, **options)
     torch.manual_seed(0)
     bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0))

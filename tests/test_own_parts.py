@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import dmb
-from dmb.samplers import State
+from dmb.sampling import State
 
 
 class Stripes(dmb.UniformProcess):
@@ -185,7 +185,7 @@ def test_a_trajectory_ends_where_a_sample_does(digits):
 
 def test_a_loop_of_ones_own_has_the_gradient_of_the_trainer(digits):
     """Rates learned jointly: `loss` and `prior_loss` are all that the trainer's step is made of."""
-    from dmb.variance import CostBaseline, TimeDensity
+    from dmb.objectives.variance import CostBaseline, TimeDensity
 
     def build():
         torch.manual_seed(0)
@@ -204,7 +204,7 @@ def test_a_loop_of_ones_own_has_the_gradient_of_the_trainer(digits):
     }
     list(dmb.train(trained, digits, score_steps=3, matrix_objective="joint", **SETTINGS, **options))
 
-    from dmb.seeding import seeded
+    from dmb._core.seeding import seeded
 
     own, density, baseline = build(), TimeDensity(central=True, keep=0.99), CostBaseline()
     own.network.given.requires_grad_(False)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb import checks
+from dmb._core import checks
 from dmb.processes.base import ForwardProcess
 from dmb.processes.bridge import BridgeProcess
 from dmb.processes.dense import rate_exponential

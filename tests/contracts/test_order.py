@@ -9,8 +9,8 @@ import torch
 
 import dmb
 from dmb import orders
+from dmb._core.seeding import seeded
 from dmb.orders import by_call
-from dmb.seeding import seeded
 
 import oracles
 

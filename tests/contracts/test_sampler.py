@@ -9,9 +9,9 @@ import torch
 import dmb
 import toys
 from dmb import theory
-from dmb.samplers import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
-from dmb.samplers.euler import euler_probabilities
-from dmb.samplers.tweedie import tweedie_probabilities
+from dmb.sampling import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
+from dmb.sampling.euler import euler_probabilities
+from dmb.sampling.tweedie import tweedie_probabilities
 
 import oracles
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import dmb
-from dmb import grouping
+from dmb.processes import grouping
 
 import oracles
 from contracts import cases

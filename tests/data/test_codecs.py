@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 from dmb.data import Bytes, Characters, Codec, Columns, Grid, Picture, Tokenizer, load
 from dmb.data.codecs import Images, Lines, Rows, grid
 

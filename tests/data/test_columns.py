@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 from dmb.data.columns import Category, Date, Number, column_of
 
 RNG = np.random.default_rng(0)

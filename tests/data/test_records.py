@@ -7,7 +7,7 @@ import torch
 
 import sequences
 from dmb import data
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
 
 

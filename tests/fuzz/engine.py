@@ -32,11 +32,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dmb._core.files import is_part
+from dmb._core.tensors import read_tensors
 from dmb.app import recipes
 from dmb.app.cli import COMMANDS, main
 from dmb.app.recipes import as_flags
-from dmb.files import is_part
-from dmb.tensors import read_tensors
 
 LIMIT = 60
 """Seconds that a case may take."""
@@ -278,8 +278,8 @@ def _preload():
         importlib.import_module(f"dmb.app.cli.{name}")
     for name in (
         "torch.utils.tensorboard",
-        "dmb.app.comparison.curves",
-        "dmb.app.reports",
+        "dmb.app.compare.curves",
+        "dmb.app.report",
         "tokenizers",
         "torch._dynamo",
     ):
@@ -287,7 +287,7 @@ def _preload():
     import subprocess
 
     import dmb.app.cli.serve as serve
-    import dmb.app.comparison.running as running
+    import dmb.app.compare.running as running
 
     running.Popen = lambda command, **options: subprocess.Popen(["false"], **options)  # no training by comparisons
     serve.listening = lambda host, port: _refuse()

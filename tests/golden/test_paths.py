@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import dmb
-from dmb import numerics, orders
+from dmb import orders
+from dmb._core import numerics
 from dmb.app.recipes import Recipe, recipe
 from golden import paths
 from golden.figures import generator

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import dmb
-from dmb.seeding import seeded
+from dmb._core.seeding import seeded
 
 STATES, POSITIONS = 6, 7
 """Five of the data, and the mask."""

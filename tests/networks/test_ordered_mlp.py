@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import dmb
-from dmb.configurable import Configurable
-from dmb.seeding import seeded
+from dmb._core.configuration import Configurable
+from dmb._core.seeding import seeded
 
 COUNTS, FIRST = [5, 40, 3, 31], [5, 0, 3, 1]
 """The second position's states lie in an order, and the fourth's except for one; 40 is the mask."""

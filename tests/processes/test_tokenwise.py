@@ -7,7 +7,7 @@ from torch.nn.functional import pad
 
 import dmb
 from dmb import theory
-from dmb.clocks import delayed
+from dmb.processes.clocks import delayed
 
 import oracles
 from contracts.cases import RAGGED, marginals, tokenwise

@@ -6,7 +6,7 @@ import torch
 
 import dmb
 from dmb import theory
-from dmb.clocks import profiles
+from dmb.processes.clocks import profiles
 
 import oracles
 from contracts.cases import bridge, marginals, rates_by_loops, varying

@@ -6,14 +6,14 @@ import signal
 
 import pytest
 import torch
+from app.images.test_tokenize import Caught
 
 import dmb
-from app.tokenizer.test_tokenize import Caught
 from columns import bridge_of_three_columns, rows_of_three_columns
 from commands import dmb_, flags
+from dmb._core.seeding import seeded
 from dmb.app import session
 from dmb.app.runs import Run
-from dmb.seeding import seeded
 from dmb.training import engine
 from dmb.training.checkpoint import Checkpoints
 from stopping import StopAfter, same

@@ -6,8 +6,8 @@ import torch
 
 import dmb
 from dmb import orders
+from dmb._core.seeding import seeded
 from dmb.orders import waves
-from dmb.seeding import seeded
 from dmb.training import TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.learner import Learner

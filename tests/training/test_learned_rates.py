@@ -7,11 +7,13 @@ from torch.optim.swa_utils import AveragedModel
 
 import dmb
 import toys
-from dmb import losses, numerics, seeding, theory
+from dmb import theory
+from dmb._core import numerics, seeding
+from dmb.objectives import score_entropy as losses
+from dmb.objectives.variance import CostBaseline
 from dmb.training import engine
 from dmb.training.engine import OneDevice
 from dmb.training.learner import Learner
-from dmb.variance import CostBaseline
 
 MU = toys.distribution(3, 3, seed=4)  # two positions that depend on each other
 STATES = torch.cartesian_prod(torch.arange(3), torch.arange(3))

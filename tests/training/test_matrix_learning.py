@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import dmb
-from dmb.app.comparison.rows import ROWS
+from dmb.app.compare.rows import ROWS
 from dmb.app.recipes import recipe
-from dmb.clocks import ASLEEP
+from dmb.processes.clocks import ASLEEP
 from dmb.training import TrainingSettings, engine
 from dmb.training.learner import Learner
 from dmb.training.phases import matrix_phase
@@ -152,7 +152,7 @@ def test_a_rate_that_a_step_makes_negative_sleeps_and_can_wake_again():
     assert (learn(process, 10)[0][:, :-1] > 5e-3).all()
 
 
-TREE = dmb.grouping.by_value(5)
+TREE = dmb.processes.grouping.by_value(5)
 
 
 @pytest.mark.parametrize("objective", ["prior", "bound", "joint"])

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dmb import data
-from dmb.app.tokenizer.codes import is_codes, read_codes
+from dmb.app.images.codes import is_codes, read_codes
 from dmb.data import Codec, DataSet
 from dmb.data.loading import check_codec, check_options
 from dmb.data.reading import Progress

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dmb.files import lock, remove_orphans
+from dmb._core.files import lock, remove_orphans
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dmb._core.files import written_whole
+from dmb._core.pretrained import WEIGHTS
+from dmb._core.tensors import read_sizes
+from dmb._core.typed import check_types, conforms
 from dmb.app.evaluation import ImageQuality, Likelihood
-from dmb.files import written_whole
-from dmb.pretrained import WEIGHTS
-from dmb.tensors import read_sizes
-from dmb.typed import check_types, conforms
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class ImageResult(ImageQuality):
 
 @dataclass(frozen=True, kw_only=True)
 class TableResult:
-    """How like real rows of one split some rows are: see `dmb.quality.Quality`."""
+    """How like real rows of one split some rows are: see `dmb.tables.quality.Quality`."""
 
     split: str
     what: str

@@ -24,22 +24,22 @@ from typing import Any
 
 from torch import Tensor
 
-from dmb import checks
+from dmb._core import checks
+from dmb._core.configuration import Configurable
+from dmb._core.files import append_line, to_json, write_json
+from dmb._core.pretrained import WEIGHTS
+from dmb._core.tensors import read_tensors, write_tensors
+from dmb._core.typed import conforms
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
+from dmb.app.images import Codes
 from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line
 from dmb.app.recipes import recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
-from dmb.app.tokenizer import Codes
 from dmb.bridges import Bridge
-from dmb.configurable import Configurable
 from dmb.data import Codec, DataSet
 from dmb.data.codecs.base import shortened
-from dmb.files import append_line, to_json, write_json
-from dmb.pretrained import WEIGHTS
-from dmb.tensors import read_tensors, write_tensors
 from dmb.training import TrainingReport
-from dmb.typed import conforms
 from dmb.version import __version__
 
 FORMAT = 3

@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb import checks
+from dmb._core import checks
+from dmb._core.configuration import Configurable, under
+from dmb._core.pretrained import Pretrained
 from dmb.bridges import versions
-from dmb.configurable import Configurable, under
-from dmb.lengths import Lengths
-from dmb.losses import Bound
+from dmb.data.lengths import Lengths
 from dmb.networks import Network
+from dmb.objectives.bound import Bound
 from dmb.orders import WriteOrder
-from dmb.pretrained import Pretrained
 from dmb.processes import ForwardProcess
-from dmb.samplers import Decoding, Sampler, State, estimate_marginals, legal_states, split_template
-from dmb.states import States
+from dmb.processes.states import States
+from dmb.sampling import Decoding, Sampler, State, estimate_marginals, legal_states, split_template
 
 if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
@@ -364,7 +364,7 @@ class Bridge(Pretrained, ABC):
             count: number of sequences. Default: the number of rows of the labels or the template, or 1.
             steps: network calls; default: `usual_steps`.
             sampler: see the class of the model.
-            grid: see `dmb.samplers.time_grid`.
+            grid: see `dmb.sampling.time_grid`.
             label: class of each sequence.
             guidance: strength of classifier-free guidance; 1: none.
             temperature: values below 1 favour likely tokens.
@@ -424,7 +424,7 @@ class Bridge(Pretrained, ABC):
     def estimate_marginals(
         self, *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
     ) -> Float[Tensor, "d n"]:
-        """The model's own marginals by sampling (Eq. 10), see `dmb.samplers.estimate_marginals`."""
+        """The model's own marginals by sampling (Eq. 10), see `dmb.sampling.estimate_marginals`."""
         with self._evaluating():
             return estimate_marginals(self, chains=chains, steps=steps, generator=generator)
 

@@ -5,12 +5,12 @@ from torch import nn
 from dmb.bridges.base import Bridge
 from dmb.bridges.markov import MarkovBridge
 from dmb.bridges.ordered import OrderedBridge
-from dmb.heads import Head, MeanHead
-from dmb.lengths import Lengths
+from dmb.data.lengths import Lengths
 from dmb.networks import OrderedNetwork
+from dmb.networks.heads import Head, MeanHead
 from dmb.orders import Fixed, Random, WriteOrder
 from dmb.processes import BridgeProcess, ForwardProcess
-from dmb.states import States
+from dmb.processes.states import States
 
 
 def put_together(

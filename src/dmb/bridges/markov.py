@@ -11,20 +11,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb import checks, losses, numerics
+from dmb._core import checks, numerics
 from dmb.bridges.base import Bridge, Estimator, Sliceable
-from dmb.heads import Head, MeanHead, ScoreHead
-from dmb.lengths import Lengths
-from dmb.losses import Bound
+from dmb.data.lengths import Lengths
 from dmb.networks import Network, OrderedNetwork
 from dmb.networks.base import marks_of, takes, unwrapped
+from dmb.networks.heads import Head, MeanHead, ScoreHead
+from dmb.objectives import score_entropy as losses
+from dmb.objectives.bound import Bound
+from dmb.objectives.variance import CostBaseline, TimeDensity
 from dmb.orders import Random, WriteOrder
 from dmb.processes import BridgeProcess
 from dmb.processes.base import ForwardProcess, When
-from dmb.samplers import SAMPLERS, Decoding, Denoiser, Sampler, State, arrivals, draw_prior, time_grid
-from dmb.schedules import Canonical, Clock
-from dmb.states import States
-from dmb.variance import CostBaseline, TimeDensity
+from dmb.processes.states import States
+from dmb.processes.time import Canonical, Clock
+from dmb.sampling import SAMPLERS, Decoding, Denoiser, Sampler, State, arrivals, draw_prior, time_grid
 
 if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
@@ -56,7 +57,7 @@ class MarkovBridge(Bridge):
             `loss`, `bound` and `sample`. Default: all sequences have all positions.
 
     The `sampler` of `sample` and `trajectory` is `ancestral` (default; exact for any step), `first_hitting`, `tweedie`
-    or `euler` (the paper's); or your own function, see `dmb.samplers.Sampler`. With a score head: `tweedie` (default)
+    or `euler` (the paper's); or your own function, see `dmb.sampling.Sampler`. With a score head: `tweedie` (default)
     or `euler`. `first_hitting` calls the network when a token changes, and with `steps` at that many times besides.
 
     >>> import dmb
@@ -136,7 +137,7 @@ class MarkovBridge(Bridge):
         """The training loss: an unbiased estimate of `J_score` for each sequence, in nats.
 
         Its gradient reaches the network and, with `learn_rates`, the rates of the process. To learn rates on the whole
-        bound, add the gradient of `prior_loss`. The arguments are explained at `dmb.losses.score_loss`.
+        bound, add the gradient of `prior_loss`. `dmb.objectives.score_entropy.score_loss` explains the arguments.
         """
         x_0, label, given = self._data(x_0, label, given)
         return losses.score_loss(
@@ -183,7 +184,7 @@ class MarkovBridge(Bridge):
         where `J_score` is the mean of `integrand`, summed over positions, integrated over all times from 0 to 1.
 
         If lengths differ, the prior part has `-log p(length)` in it, and padding costs nothing. The arguments are
-        explained at `dmb.losses.bound`; `x_0` may also be a split of a data set, such as `data.test`.
+        explained at `dmb.objectives.score_entropy.bound`; `x_0` may also be a split of a data set, such as `data.test`.
         """
         x_0, label, given = self._rows(x_0, label, given)
         with self._evaluating():

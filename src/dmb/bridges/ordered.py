@@ -9,15 +9,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb import checks, numerics, paths
+from dmb._core import checks, numerics
 from dmb.bridges.base import Bridge, Estimator, Sliceable
-from dmb.lengths import Lengths
-from dmb.losses import Bound
+from dmb.data.lengths import Lengths
 from dmb.networks import OrderedNetwork
 from dmb.networks.base import unwrapped
+from dmb.objectives import ordered as paths
+from dmb.objectives.bound import Bound
 from dmb.orders import Fixed, WriteOrder
-from dmb.samplers import Decoding, Sampler, State, in_order, share_grid
-from dmb.states import States
+from dmb.processes.states import States
+from dmb.sampling import Decoding, Sampler, State, in_order, share_grid
 
 if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
@@ -137,7 +138,7 @@ class OrderedBridge(Bridge):
         """The training loss: the cost of a random path of each sequence, in nats.
 
         Its gradient reaches the network and, with `learn_order`, what the order learns. The arguments are explained at
-        `dmb.paths.path_loss`.
+        `dmb.objectives.ordered.path_loss`.
         """
         x_0, label, given = self._data(x_0, label, given)
         return paths.path_loss(
@@ -160,7 +161,7 @@ class OrderedBridge(Bridge):
         """An upper bound on `-log p(x_0)`, with its standard error: the mean cost of random paths.
 
         If lengths differ, the prior part is `-log p(length)`, and padding costs nothing. The arguments are explained at
-        `dmb.paths.path_bound`; `x_0` may also be a split of a data set, such as `data.test`.
+        `dmb.objectives.ordered.path_bound`; `x_0` may also be a split of a data set, such as `data.test`.
         """
         x_0, label, given = self._rows(x_0, label, given)
         with self._evaluating():
@@ -352,7 +353,7 @@ class OrderedBridge(Bridge):
 
 
 class PathEstimator(Estimator):
-    """Draws several orders of some sequences, and any order of a share of them; see `dmb.paths.path_loss`."""
+    """Draws several orders of some sequences, and any order of a share of them: `objectives.ordered.path_loss`."""
 
     def __init__(self, orders: int, singles: int, any_order: float):
         self._orders, self._singles, self.any_order = orders, singles, any_order

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 from dmb.networks import CausalTransformer, OrderedNetwork
 
 KINDS: dict[str, Any] = {}

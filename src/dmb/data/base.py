@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb.data.codecs import Codec
+from dmb.data.lengths import Lengths
 from dmb.data.splits import Split, Stream
-from dmb.lengths import Lengths
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

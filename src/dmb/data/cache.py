@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dmb.files import remove_orphans, written_whole
+from dmb._core.files import remove_orphans, written_whole
 
 _CHUNK = 1 << 20
 _HEADER = 128  # bytes; a multiple of 64, as the format asks, and room for any shape

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from dmb._core.files import written_whole
 from dmb.data.cache import tidy
 from dmb.data.reading import Progress
-from dmb.files import written_whole
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30.0  # seconds without a byte

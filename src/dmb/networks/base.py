@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.configurable import Configurable
-from dmb.states import States
+from dmb._core.configuration import Configurable
+from dmb.processes.states import States
 
 N = TypeVar("N", bound="Network")
 

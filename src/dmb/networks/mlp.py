@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.networks.base import Conditioning, Network, refuse_many
-from dmb.states import States
+from dmb.processes.states import States
 
 FEWEST_WAVED = 24  # states: the shortest wave has sixteen
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from dmb.networks.base import refuse_label, refuse_many
 from dmb.networks.mlp import FEWEST_WAVED, waves
 from dmb.networks.ordered import OrderedNetwork
-from dmb.states import States
+from dmb.processes.states import States
 
 _SHORTEST = 4  # states of the shortest wave of a feature
 _NOISE = 0.05  # share of the variance of features that keeps neighbouring states apart

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb import checks
+from dmb._core import checks
 from dmb.networks.base import Network, refuse_label
 from dmb.processes.base import ForwardProcess
 

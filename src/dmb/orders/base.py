@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 
 
 class WriteOrder(nn.Module, Configurable, ABC):

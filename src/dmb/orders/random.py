@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb import numerics
+from dmb._core import numerics
 from dmb.orders.base import WriteOrder, given_first
 
 _WIDEST = 300.0

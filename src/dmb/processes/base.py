@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb import checks, numerics
+from dmb._core import checks, numerics
 from dmb.processes.door import Door
 from dmb.processes.door import Time as Time
 from dmb.processes.door import When as When
-from dmb.schedules import Canonical, Schedule
+from dmb.processes.time import Canonical, Schedule
 
 
 class ForwardProcess(Door):

@@ -9,15 +9,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from dmb import numerics
-from dmb.clocks import Clocks, Steady
-from dmb.configurable import Configurable, under
-from dmb.hierarchies import Hierarchy, Line
+from dmb._core import numerics
+from dmb._core.configuration import Configurable, under
 from dmb.processes import fused, kernels, making
 from dmb.processes.base import ForwardProcess, Time, When
+from dmb.processes.clocks import Clocks, Steady
+from dmb.processes.hierarchies import Hierarchy, Line
 from dmb.processes.shapes import positions
 from dmb.processes.span import Span
-from dmb.schedules import Canonical, Clock, Exits, ExitsAt, LogLinear, Schedule, steady_exits
+from dmb.processes.time import Canonical, Clock, Exits, ExitsAt, LogLinear, Schedule, steady_exits
 
 
 @final

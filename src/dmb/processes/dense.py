@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dmb import numerics
-from dmb.configurable import Configurable, under
+from dmb._core import numerics
+from dmb._core.configuration import Configurable, under
 from dmb.processes.base import ForwardProcess, Time, When
-from dmb.schedules import Clock, Exits, LogLinear, Schedule, steady_exits
+from dmb.processes.time import Clock, Exits, LogLinear, Schedule, steady_exits
 
 
 class DenseProcess(ForwardProcess):

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb import checks
-from dmb.schedules import Clock, Exits, Schedule
-from dmb.states import States
+from dmb._core import checks
+from dmb.processes.states import States
+from dmb.processes.time import Clock, Exits, Schedule
 
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
 When = Time | Clock

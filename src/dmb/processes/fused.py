@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from dmb.hierarchies import Line
+from dmb.processes.hierarchies import Line
 from dmb.processes.span import Span, log_chances
 
 _CHUNK = 1 << 19

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb import numerics
-from dmb.hierarchies import Hierarchy
+from dmb._core import numerics
+from dmb.processes.hierarchies import Hierarchy
 
 Tables = tuple[Float[Tensor, "b g n"], Float[Tensor, "b g n"]]
 """`log c` and `log D` of every state."""

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb import checks
-from dmb.clocks import ASLEEP, Clocks, RateParametrisation, Steady
-from dmb.hierarchies import Line, Tree
+from dmb._core import checks
+from dmb.processes.clocks import ASLEEP, Clocks, RateParametrisation, Steady
+from dmb.processes.hierarchies import Line, Tree
 from dmb.processes.ordering import ranks_by_frequency
 from dmb.processes.rates import initial_rates, matching_rates, nested_rates
 from dmb.processes.shapes import support
-from dmb.schedules import Canonical, LogLinear, Schedule
+from dmb.processes.time import Canonical, LogLinear, Schedule
 
 INITS = ("gather", "nested", "uniform", "match")
 
@@ -51,11 +51,11 @@ def from_marginals(
         tied: one order and one set of rates for all positions, from the pooled marginals.
         mask: add one more state on top that data never visit. With `init="gather"` and `floor=0` the process is
             masked diffusion (SEDD-absorb, MDLM, MD4) exactly.
-        tree: lift states along this tree, see `dmb.grouping`; its names come after the states of the data. Leave out
-            `order`, `init` and their options.
+        tree: lift states along this tree, see `dmb.processes.grouping`; its names come after the states of the data.
+            Leave out `order`, `init` and their options.
         ratio: on a tree, how many times faster each level is than the level above it.
         clocks: `Steady`, or `Varying` for clocks that change their speed over time.
-        learn: how rates are learned: as logarithms (`log`), or as they are (`linear`), see `dmb.clocks.Clocks`.
+        learn: how rates are learned: as logarithms (`log`), or as they are (`linear`), see `clocks.Clocks`.
         state_counts: the number of states of each position. Default: all of them.
         schedule: default: `LogLinear()`.
     """

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb import checks
+from dmb._core import checks
 
 ORDERS = ("ascending", "descending", "natural")
 

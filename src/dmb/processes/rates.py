@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb import checks
+from dmb._core import checks
 from dmb.processes.ordering import invert
 
 MOST_RATE = 1_000_000

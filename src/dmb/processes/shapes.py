@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from dmb import checks
+from dmb._core import checks
 
 
 def legal_states(state_counts: Int[Tensor, " d"], num_states: int) -> Bool[Tensor, "d n"]:

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb import numerics
-from dmb.hierarchies import Hierarchy
+from dmb._core import numerics
+from dmb.processes.hierarchies import Hierarchy
 
 
 class Span(NamedTuple):

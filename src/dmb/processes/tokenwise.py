@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb import numerics
-from dmb.clocks import delayed
-from dmb.configurable import Configurable, under
+from dmb._core import numerics
+from dmb._core.configuration import Configurable, under
 from dmb.processes.base import ForwardProcess, Time, When
+from dmb.processes.clocks import delayed
 from dmb.processes.shapes import positions, support
-from dmb.schedules import Canonical, Clock, Exits, LogLinear, Schedule
+from dmb.processes.time import Canonical, Clock, Exits, LogLinear, Schedule
 
 
 class TokenwiseMasking(ForwardProcess):

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb import numerics
-from dmb.configurable import Configurable, under
+from dmb._core import numerics
+from dmb._core.configuration import Configurable, under
 from dmb.processes.base import ForwardProcess, Time, When
 from dmb.processes.shapes import legal_states
-from dmb.schedules import Exits, LogLinear, Schedule, steady_exits
+from dmb.processes.time import Exits, LogLinear, Schedule, steady_exits
 
 
 class UniformProcess(ForwardProcess):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import destroy_process_group
 
-from dmb.seeding import seed_of
+from dmb._core.seeding import seed_of
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Strategy = Literal["auto", "ddp", "fsdp"]

@@ -11,14 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from dmb._core.seeding import seeded
+from dmb._core.typed import typed
 from dmb.bridges import Bridge
 from dmb.networks.base import draw_marks, marks_of
-from dmb.seeding import seeded
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
 from dmb.training.loop import Progress
 from dmb.training.settings import TrainingSettings
-from dmb.typed import typed
 
 
 @dataclass

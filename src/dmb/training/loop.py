@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from dmb.pretrained import WEIGHTS
+from dmb._core.pretrained import WEIGHTS
 from dmb.training.checkpoint import Checkpoint, Checkpoints
 from dmb.training.engine import Engine, averaged
 from dmb.training.reporting import Report

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dmb._core.seeding import seed_of, seeded
 from dmb.data.splits import Batch, Split
-from dmb.seeding import seed_of, seeded
 from dmb.training.engine import seeded_globally, skips_bad_steps
 from dmb.training.learner import Learner, TrainingState, cause_of, whole
 

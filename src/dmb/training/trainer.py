@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
+from dmb._core.seeding import seeded
 from dmb.bridges import Bridge
 from dmb.data.base import DataSet
-from dmb.losses import Bound
-from dmb.seeding import seeded
+from dmb.objectives.bound import Bound
 from dmb.training.calibration import calibration, can_be_calibrated
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged, engine, gathered

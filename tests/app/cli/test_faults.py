@@ -17,9 +17,9 @@ from PIL import Image
 
 import dmb
 from commands import dmb_, flags
+from dmb._core.tensors import read_tensors, write_tensors
 from dmb.app.records import read_evaluations
 from dmb.app.signals import Signals
-from dmb.tensors import read_tensors, write_tensors
 from dmb.training.checkpoint import Checkpoint, read, write
 from faults import flip, full_disk, kill_a_writer, orphans
 from stopping import same

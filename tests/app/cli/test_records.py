@@ -66,7 +66,7 @@ def test_samples_come_out_as_fasta_and_templates_are_kept(run, tmp_path, capsys)
 
 @pytest.mark.usefixtures("no_type_checks")
 def test_the_report_speaks_of_residues_lengths_and_how_many_samples_are_new(run, capsys, monkeypatch):
-    monkeypatch.setattr("dmb.app.reports.contents.effort", lambda bridge: (32, 8))
+    monkeypatch.setattr("dmb.app.report.contents.effort", lambda bridge: (32, 8))
     assert dmb_("evaluate", run, "--sequences", 20, "--quality") == 0
     bound, quality = capsys.readouterr().out.splitlines()
     assert "bits per residue" in bound

@@ -12,17 +12,17 @@ from PIL import Image
 
 import dmb
 from commands import dmb_
-from dmb import seeding
+from dmb._core import seeding
 from dmb.app.evaluation import ImageQuality, Inception, RealImages, features, image_quality, inception_score
+from dmb.app.images import VQVAE
+from dmb.app.images.codes import write_codes
 from dmb.app.loading import load
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.records import read_evaluations
 from dmb.app.runs import Run
-from dmb.app.tokenizer import VQVAE
-from dmb.app.tokenizer.codes import write_codes
 from dmb.data import DataSet, Picture
 from dmb.data.sources.images import Pixels
-from dmb.samplers import State
+from dmb.sampling import State
 
 
 class Brightness(torch.nn.Module):

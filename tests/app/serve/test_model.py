@@ -4,14 +4,14 @@ import math
 
 import pytest
 import torch
+from app.report.making import recipe, text, untrained
 
-from app.reports.making import recipe, text, untrained
 from dmb.app.evaluation.drawing import draw
 from dmb.app.serve import model
 from dmb.app.serve.film import FRAMES, Film
 from dmb.app.serve.model import Playground
 from dmb.app.serve.options import Options, words
-from dmb.samplers import State
+from dmb.sampling import State
 
 
 @pytest.fixture(params=["text", "table", "digits"])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dmb._core.files import written_whole
+from dmb._core.pretrained import CARD, LIBRARY, TAGS
 from dmb.app.card.markdown import Markdown, block, code, escaped, one_line
 from dmb.app.display import duration
 from dmb.app.recipes import command_line
@@ -15,10 +17,8 @@ from dmb.app.records import BoundResult, Record, best, read_bounds, read_images,
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
 from dmb.data.codecs import Columns, ImageCodec, Records, Text
-from dmb.files import written_whole
-from dmb.hierarchies import Line
-from dmb.pretrained import CARD, LIBRARY, TAGS
 from dmb.processes import BridgeProcess, TokenwiseMasking, UniformProcess
+from dmb.processes.hierarchies import Line
 from dmb.version import __version__
 
 MARK = "<!-- Written by dmb card. Delete this line, and dmb card will not replace this file. -->"

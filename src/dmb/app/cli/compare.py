@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
     import torch  # slow to import, like the next
 
-    from dmb.app import comparison
+    from dmb.app import compare as comparison
 
     changed = shared.differences(wanted)
     fixed = set(changed) - {"network.network", "network.placed"}  # rows with whole paths choose their own network

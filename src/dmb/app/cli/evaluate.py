@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from dmb._core.files import to_json
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting
@@ -12,7 +13,6 @@ from dmb.app.evaluation import RealRows, RecordQuality, TableQuality, likelihood
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
 from dmb.data import Columns, DataSet, Records
-from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
 
 

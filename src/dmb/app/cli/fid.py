@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from dmb._core.files import to_json
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting
 from dmb.app.evaluation import RealImages, image_quality
 from dmb.app.runs import Run
-from dmb.files import to_json
 from dmb.training.engine import Accelerator, device
 
 

@@ -10,7 +10,7 @@ from dmb.app.cli.train import new_folder
 from dmb.app.display import counting, say
 from dmb.app.recipes import recipe
 from dmb.app.records import read_bounds
-from dmb.app.reports import write_report
+from dmb.app.report import write_report
 from dmb.app.runs import Run
 from dmb.app.session import session
 

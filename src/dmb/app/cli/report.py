@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting
-from dmb.app.reports import write_report
+from dmb.app.report import write_report
 from dmb.app.runs import Run
 
 

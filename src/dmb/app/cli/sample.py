@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import torch
 from tyro.conf import Positional, arg
 
+from dmb._core.files import to_json
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting, say
@@ -13,8 +14,7 @@ from dmb.app.evaluation.drawing import draw
 from dmb.app.evaluation.long import draw_long
 from dmb.app.runs import Run
 from dmb.data import Columns, Records, Text
-from dmb.files import to_json
-from dmb.lengths import BLANK
+from dmb.data.lengths import BLANK
 from dmb.training.engine import Accelerator, device
 
 

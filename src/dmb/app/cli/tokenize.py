@@ -8,19 +8,19 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb import data
+from dmb._core.files import append_line, to_json, write_json
+from dmb._core.typed import typed
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import parsed
 from dmb.app.display import Display, counting, of_first_process, say
+from dmb.app.images import TokenizerSettings, train_tokenizer
+from dmb.app.images.codec import SHEET, SUMMARY
+from dmb.app.images.codes import SETTINGS, write_codes, write_sheet
 from dmb.app.records import METRICS, rewind
 from dmb.app.session import alone_in, ended, introduce, stopped_by
-from dmb.app.tokenizer import TokenizerSettings, train_tokenizer
-from dmb.app.tokenizer.codec import SHEET, SUMMARY
-from dmb.app.tokenizer.codes import SETTINGS, write_codes, write_sheet
 from dmb.data import BUILT_IN
 from dmb.data.reading import as_value_error
-from dmb.files import append_line, to_json, write_json
 from dmb.training.engine import Accelerator, engine
-from dmb.typed import typed
 
 
 @dataclass(frozen=True, kw_only=True)

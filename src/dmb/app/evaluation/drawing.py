@@ -8,10 +8,10 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core.seeding import seeded
 from dmb.bridges import Bridge
 from dmb.data.reading import Progress, ignore_progress
-from dmb.samplers import State
-from dmb.seeding import seeded
+from dmb.sampling import State
 
 AT_ONCE = 64  # a change of it changes what a seed gives
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dmb._core.seeding import seeded
 from dmb.app.evaluation.inception import check_images
 from dmb.data.cache import cached
 from dmb.data.reading import Progress, ignore_progress
-from dmb.seeding import seeded
 
 _CHUNK, _BATCH = 256, 16  # images per file of the cache, about a minute's work of a core; images per network call
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from dmb._core.seeding import seeded
 from dmb.bridges import Bridge
 from dmb.data.base import DataSet
-from dmb.losses import Bound
-from dmb.seeding import seeded
+from dmb.objectives.bound import Bound
 
 
 @dataclass(frozen=True, kw_only=True)

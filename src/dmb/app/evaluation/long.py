@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core.seeding import seeded
 from dmb.app.evaluation.drawing import AT_ONCE, Advance
 from dmb.bridges import Bridge
-from dmb.seeding import seeded
 
 
 def draw_long(

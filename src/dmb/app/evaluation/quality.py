@@ -12,9 +12,9 @@ from torch import Tensor
 from dmb.app.evaluation.drawing import Advance, draw
 from dmb.app.evaluation.images import features, fid, inception_score
 from dmb.app.evaluation.inception import NO_CLASSIFIER, Inception
+from dmb.app.images import Codes
+from dmb.app.images.codes import images_of
 from dmb.app.loading import load
-from dmb.app.tokenizer import Codes
-from dmb.app.tokenizer.codes import images_of
 from dmb.bridges import Bridge
 from dmb.data import DataSet, ImageCodec, Picture
 from dmb.data.reading import ignore_progress

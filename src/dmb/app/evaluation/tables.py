@@ -20,7 +20,7 @@ from dmb.data.sources.table import Table, read_table
 from dmb.data.splits import tenths
 
 if TYPE_CHECKING:
-    from dmb.quality import Quality
+    from dmb.tables.quality import Quality
 
 MOST_ROWS = 10_000
 """Rows that are drawn and compared, unless told otherwise."""
@@ -109,7 +109,7 @@ def table_quality(
         progress: called with what is about to be done, gives a context, whose value is called with what is done and
             all there is to do.
     """
-    from dmb.quality import anchors, quality  # scikit-learn, slow to import
+    from dmb.tables.quality import anchors, quality  # scikit-learn, slow to import
 
     progress = progress or (lambda what: nullcontext(lambda done, total: None))
     codec, steps = real.codec, bridge.usual_steps if steps is None else steps

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import torch
 
+from dmb._core.seeding import seed_of, seeded
+from dmb._core.typed import check_types, typed
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
 from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet
-from dmb.seeding import seed_of, seeded
 from dmb.training import Engine, TrainingSettings, refuse_unfit
-from dmb.typed import check_types, typed
 
 
 @dataclass(frozen=True, kw_only=True)

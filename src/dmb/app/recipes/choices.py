@@ -8,19 +8,18 @@ from typing import Annotated, Any, Literal
 import torch
 from tyro.conf import Fixed
 
-from dmb import grouping
 from dmb.app.loading import load
-from dmb.clocks import Steady, Varying
-from dmb.columnwise import column_network, is_narrow
 from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
-from dmb.hierarchies import Tree
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
 from dmb.orders import Fixed as OneOrder
 from dmb.orders import Free, Random, Smooth, WriteOrder, waves
-from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess
-from dmb.schedules import Canonical, Geometric, Linear, LogLinear, Schedule
+from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, grouping
+from dmb.processes.clocks import Steady, Varying
+from dmb.processes.hierarchies import Tree
+from dmb.processes.time import Canonical, Geometric, Linear, LogLinear, Schedule
+from dmb.tables.columnwise import column_network, is_narrow
 
 MOST_TILT, MOST_WIDTH = 10, 1 << 14
 """Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""

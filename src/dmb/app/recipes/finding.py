@@ -12,9 +12,9 @@ from types import ModuleType
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe
-from dmb.columnwise import column_training, is_narrow
 from dmb.data.reading import arrays
 from dmb.data.sources.table import size_of
+from dmb.tables.columnwise import column_training, is_narrow
 
 Maker = Callable[[], Recipe]
 

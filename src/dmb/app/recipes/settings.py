@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from dmb.app.recipes.base import Recipe
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
-from dmb.columnwise import column_training
+from dmb.tables.columnwise import column_training
 from dmb.training import TrainingSettings
 
 # Algorithm 1 with Matrix-learning as in the paper's code: rates of every position, learned linearly on J_Q, three steps

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dmb.samplers import State
+from dmb.sampling import State
 
 FRAMES, KEPT = 64, 8
 """About how many states a film has besides the last, and of how many samples."""

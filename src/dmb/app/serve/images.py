@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from dmb.app.images import Codes
 from dmb.app.serve.film import Film
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.options import whole
-from dmb.app.tokenizer import Codes
 from dmb.data import Grid, Picture
 from dmb.data.codecs import Images
 

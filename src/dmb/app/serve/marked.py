@@ -10,14 +10,14 @@ from jaxtyping import Bool, Float, Int, UInt8
 from markupsafe import Markup
 from torch import Tensor
 
-from dmb.app.reports.examples import BETWEEN, address
-from dmb.app.reports.symbols import NAME
+from dmb.app.report.examples import BETWEEN, address
+from dmb.app.report.symbols import NAME
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.model import Playground
 from dmb.data import Columns
 from dmb.data.codecs import Images, Rows
 from dmb.data.codecs.grid import sheet
-from dmb.samplers import State
+from dmb.sampling import State
 
 MOST_SHOWN = 20
 """Rows of a table on the page; a file has them all."""

@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from dmb._core.seeding import seeded
 from dmb.app.evaluation.drawing import AT_ONCE, states
 from dmb.app.records import best, read_bounds, read_metrics
-from dmb.app.reports.sampling import SHOWN
-from dmb.app.reports.symbols import Symbols
+from dmb.app.report.sampling import SHOWN
+from dmb.app.report.symbols import Symbols
 from dmb.app.runs import Run
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.options import LONGEST, Options, number, whole
 from dmb.bridges import Bridge
 from dmb.data.codecs import Rows
-from dmb.samplers import State
-from dmb.seeding import seeded
+from dmb.sampling import State
 
 LARGEST = 1 << 27
 """Numbers in the posterior of all samples that are drawn at once."""

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dmb import checks
-from dmb.samplers import SAMPLERS
+from dmb._core import checks
+from dmb.sampling import SAMPLERS
 
 MOST_STEPS, MOST_SAMPLES, MOST_ROWS = 512, 64, 10_000
 """Network calls per sample; samples at a time; rows of a table at a time."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from dmb.app.reports.results import title
+from dmb.app.report.results import title
 from dmb.app.serve import marked
 from dmb.app.serve.actions import ANY, Actions, told, told_steps
 from dmb.app.serve.images import ImageKind

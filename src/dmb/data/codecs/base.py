@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 from dmb.data.codecs.views import Lines, View
 
 FOLDER = "/"

@@ -15,12 +15,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
+from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, filled, shortened
 from dmb.data.codecs.views import Rows, Symbols, View
 from dmb.data.columns import Category, Column, Date, Number, Value
 from dmb.data.columns.base import shown
-from dmb.files import written_whole
 
 _DESCRIBED = 12  # columns
 

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core.files import write_array, written_whole
 from dmb.data.codecs.base import FOLDER, Codec, filled
 from dmb.data.codecs.views import Images, View
 from dmb.data.reading import as_value_error
-from dmb.files import write_array, written_whole
 
 SHADES = np.array(list(" ░▒▓█"))
 

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from dmb._core.files import write_array
 from dmb.data.codecs.base import Codec, filled
 from dmb.data.codecs.grid import Grid, pillow, sheet, write_pictures
 from dmb.data.codecs.views import Images, View
 from dmb.data.reading import as_value_error
 from dmb.data.splits import Split
-from dmb.files import write_array
 
 _AT_ONCE = 256  # images that are held as tokens
 _IN_TERMINAL = 16  # pixels of the longer side, two characters each

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, filled
 from dmb.data.codecs.text import Characters
-from dmb.files import written_whole
-from dmb.lengths import BLANK
+from dmb.data.lengths import BLANK
 
 _FASTA_LINE = 60  # residues
 

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, filled, shortened
 from dmb.data.reading import File, Progress
-from dmb.files import written_whole
 
 _CODE_POINTS = 0x110000
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from dmb.configurable import Configurable
+from dmb._core.configuration import Configurable
 
 Value = str | int | float | bool | date | None
 """What a cell of a table can hold; `None` is missing."""

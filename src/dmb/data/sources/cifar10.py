@@ -6,6 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from dmb._core.files import write_array
 from dmb.data.base import DataSet
 from dmb.data.cache import data_home, digest_of, tidy
 from dmb.data.codecs import Picture
@@ -13,7 +14,6 @@ from dmb.data.download import downloaded
 from dmb.data.reading import Progress, as_value_error, existing, mapped
 from dmb.data.sources.images import Pixels
 from dmb.data.splits import Splits, set_apart
-from dmb.files import write_array
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"

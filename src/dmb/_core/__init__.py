@@ -1,0 +1,1 @@
+"""What everything stands on: numerics, checks, random seeds, configuration, files."""

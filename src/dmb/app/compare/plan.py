@@ -1,0 +1,205 @@
+"""What is to be compared: which rows, with how many seeds, and the run of each in a folder of its own."""
+
+import json
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from dmb._core.files import write_json
+from dmb._core.pretrained import WEIGHTS
+from dmb._core.tensors import read_sizes
+from dmb._core.typed import typed
+from dmb.app.compare.rows import ROWS, Row
+from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.app.records import best, read_bounds, read_metrics, validations
+from dmb.app.runs import Run
+from dmb.data import DataSet
+from dmb.training import TrainingSettings
+
+RESULTS, MOST_SEEDS = "results.json", 1000
+TURNS = "order.order"
+"""In the file of a model whose columns are written in one order, so that its training ends with a calibration."""
+Task = Literal["train", "resume", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The run of a row with a seed in the run folder `path`. What is left to do is read from there, whoever made it."""
+
+    row: Row
+    seed: int
+    recipe: Recipe
+    path: Path
+    sequences: int
+    samples: int
+
+    def __str__(self) -> str:
+        return f"{self.row.name} seed {self.seed}"
+
+    def refuse_another(self) -> None:
+        """Raise a ValueError if the folder holds anything else than this run."""
+        if (self.path / "run.json").exists():
+            self.recipe.refuse_another(Run.open(self.path).recipe, f"{self.path} is another run")
+        else:
+            Run.refuse_existing(self.path)
+
+    def write_recipe(self) -> None:
+        """Write the file that `dmb train` reads."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(Path(f"{self.path}.json"), self.recipe.to_json())
+
+    def command(self, task: Task) -> list[str]:
+        """The command line of a task."""
+        evaluation = ["--sequences", f"{self.sequences}", "--samples", f"{self.samples}", "--seed", "0"]
+        words = {
+            "train": ["train", "--recipe", f"{self.path}.json", "--out", f"{self.path}"],
+            "resume": ["resume", f"{self.path}"],
+            "evaluate": ["evaluate", f"{self.path}", *evaluation],
+        }
+        return [sys.executable, "-m", "dmb", *words[task]]
+
+    def task(self) -> Task | None:
+        """What to do next; None if the run is finished."""
+        if not (self.path / "run.json").is_file():
+            return "train"
+        records = read_metrics(self.path)
+        ends = [record.step for record in validations(records)[-1:]]  # training ends with an evaluation
+        if ends != [self.recipe.training.total_steps] or not (self.path / WEIGHTS).is_file():
+            return "resume"
+        saved, test = best(records), read_bounds(self.path).get("test")
+        calibrated = any(record.phase == "calibration" and saved and record.step >= saved.step for record in records)
+        if self.recipe.network.network == "columns" and TURNS in read_sizes(self.path / WEIGHTS) and not calibrated:
+            return "resume"
+        wanted = (self.sequences, self.samples, 0, saved.step if saved else None)
+        return None if test and (test.sequences, test.samples, test.seed, test.step) == wanted else "evaluate"
+
+    def step(self) -> int:
+        """Steps of Score-learning so far."""
+        return max((record.step for record in read_metrics(self.path)), default=0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison in the folder `out`: rows that share `recipe`, each with the seeds 0 to `seeds - 1`.
+
+    A run takes `steps` of Score-learning, and is evaluated on `sequences` of the test data, `samples` times each.
+    """
+
+    recipe: Recipe
+    data: DataSet
+    out: Path
+    commands: list[str]  # one, and those of earlier rows
+    rows: tuple[Row, ...]
+    seeds: int
+    steps: int
+    sequences: int
+    samples: int
+
+    def __post_init__(self) -> None:
+        if self.seeds > MOST_SEEDS:
+            raise ValueError(f"--seeds must be at most {MOST_SEEDS}, got {self.seeds}")
+
+    def jobs(self) -> list[Job]:
+        """All runs: those of the first seed come first, so that there soon is something of every row."""
+        jobs = []
+        for seed, row in product(range(self.seeds), self.rows):
+            recipe = row.apply(self.recipe, self.data, self.steps).changed(seed=seed)
+            jobs.append(Job(row, seed, recipe, self.out / row.name / f"seed-{seed}", self.sequences, self.samples))
+        return jobs
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the data."""
+        plain = {name: getattr(self, name) for name in ("commands", "seeds", "steps", "sequences", "samples")}
+        return {"recipe": self.recipe.to_json(), "rows": [row.name for row in self.rows], **plain}
+
+    def with_earlier(self) -> "Plan":
+        """The plan with the rows and seeds that its folder has already; a ValueError if those share other settings."""
+        file = self.out / RESULTS
+        if not file.is_file():
+            return self
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
+            recipe, rows = Recipe.from_json(found["recipe"]), _chosen(self.data, found["rows"])
+            there = typed(Plan, found | {"recipe": recipe, "rows": rows, "data": self.data, "out": self.out})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{file} was made by another version or from other data: {error}; choose another --out"
+            ) from error
+        rows = tuple(dict.fromkeys(self.rows + there.rows))
+        for row in rows:
+            old, new = (row.apply(plan.recipe, plan.data, plan.steps) for plan in (there, self))
+            new.refuse_another(old, f"{self.out} is another comparison")
+        commands = [*dict.fromkeys(there.commands + self.commands)]
+        return replace(self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands)
+
+
+def plan(
+    recipe: Recipe, *, out: Path, command: str, rows: Collection[str] = (), fixed: Collection[str] = (), seeds: int = 3,
+    steps: int | None = None, sequences: int | None = None, samples: int = 1,
+) -> Plan:  # fmt: skip
+    """A plan whose rows can all be run. Default: rows that fit the data, steps of the recipe, all test sequences.
+
+    Args:
+        command: what the user typed, to be printed below the table.
+        fixed: dotted names of settings that no row may change, such as `training.batch_size`.
+    """
+    steps = recipe.training.total_steps if steps is None else steps
+    for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1, got {value}")
+    if "training.seed" in fixed:
+        raise ValueError("seed cannot be set in a comparison: --seeds N uses the seeds 0 to N - 1")
+    for name in ("minutes", "patience", "tolerance", "score_tolerance"):
+        if value := getattr(recipe.training, name):
+            raise ValueError(f"{name} must be off in a comparison, because all runs take the same steps; got {value}")
+    recipe = _plain(recipe, fixed)
+    data = recipe.data.load()
+    sequences = min(sequences or len(data.test), len(data.test))
+    made = Plan(recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples)
+    for row in made.rows:
+        own = row.apply(recipe, data, steps)
+        for name in recipe.differences(own).keys() & set(fixed):
+            raise ValueError(f"{name} cannot be set: the row {row.name} sets it itself")
+        if own.training.total_steps != steps:
+            raise ValueError(f"--steps must be a multiple of {own.training.cycles} for the row {row.name}, got {steps}")
+        own.build(data)  # find what cannot be built now, and not in run after run
+    return made
+
+
+def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
+    """The recipe without the file that it came from: runs get it as JSON, which brings no code.
+
+    All rows learn from whole sequences, unless the user says otherwise: it is their bounds that are compared. Which of
+    them learn by whole paths, which learn an order, and how rates are learned is for them to say.
+    """
+    for name, kind in {"data": DataChoice, "process": ProcessChoice, "network": NetworkChoice}.items():
+        if type(section := getattr(recipe, name)) is not kind:
+            got = type(section).__name__
+            raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
+    plain = TrainingSettings()
+    names = (
+        "orders",
+        "singles",
+        "start",
+        "adapt_times",
+        *(f"matrix_{name}" for name in ("objective", "learning_rate", "clip")),
+    )
+    settings: dict[str, Any] = {name: getattr(plain, name) for name in (*names, "matrix_weight_decay")}
+    settings |= {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear", "write_order": None}
+    if recipe.network.network == "columns":
+        settings["network"] = "mlp"
+    if recipe.network.network in ("ordered", "causal"):
+        settings["network"] = "transformer"
+    own = {name.rpartition(".")[2] for name in fixed}
+    settings = {name: value for name, value in settings.items() if name not in own}
+    return replace(recipe, name=recipe.name.rpartition(":")[2]).changed(**settings)
+
+
+def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:
+    known = {row.name: row for row in ROWS if row.fits(data)}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"no row called {unknown[0]!r}: choose from {', '.join(known)}")
+    return tuple(known[name] for name in dict.fromkeys(names or known))

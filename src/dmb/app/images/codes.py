@@ -1,0 +1,154 @@
+"""Images as codes, in a folder that `dmb tokenize` makes: what it holds, how it is written, and how it is read.
+
+tokenizer-settings.json   where the images are from, and all settings; written first
+config.json               the VQ-VAE, best so far: `VQVAE.from_pretrained(folder)`
+model.safetensors         its weights
+metrics.jsonl             one report per line
+checkpoints/              what a resumed run needs
+sheet.png                 validation images, each beside its reconstruction
+train.npy                 the codes of a split, `[N, d]`; also validation.npy and test.npy
+train_labels.npy          its class labels, if there are any; also of the other splits
+tokenizer.json            a summary; written last: a folder without it is not finished
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dmb._core.files import write_array, write_json
+from dmb.app.images.autoencoder import VQVAE
+from dmb.app.images.codec import SUMMARY, Codes
+from dmb.app.images.settings import picture_of
+from dmb.data import Codec, DataSet, Picture, Rows
+from dmb.data.loading import is_name, load
+from dmb.data.reading import Progress, as_value_error, ignore_progress, mapped
+from dmb.data.splits import Splits
+
+FORMAT = 1
+SETTINGS = "tokenizer-settings.json"
+
+_PAIRS = 32  # on a sheet
+
+
+def is_codes(source: str | Path) -> bool:
+    """Whether data are codes of images; a ValueError if they are unfinished, or a run, whose pictures are no data.
+
+    >>> is_codes("digits"), is_codes(Path("/"))
+    (False, False)
+    """
+    folder = Path(source)
+    if is_name(source) or not folder.is_dir():
+        return False
+    if (folder / SUMMARY).is_file():
+        return True
+    if (folder / SETTINGS).is_file():
+        raise ValueError(f"{folder} has no {SUMMARY}, so it is not finished: continue with dmb tokenize --resume")
+    if (folder / "run.json").is_file():
+        raise ValueError(f"{folder} must hold images, or codes of images, to be read as data, got the folder of a run")
+    return False
+
+
+def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
+    """The codes in a folder as a data set, memory-mapped: in the splits of the images, with their labels.
+
+    If they are codes of a model's `codec`, it stays the codec that makes images of them.
+    """
+    folder = Path(folder).absolute()
+    about = summary_of(folder)
+    with as_value_error(f"{folder / SUMMARY} does not describe codes", KeyError, TypeError):
+        own = Codes(str(folder), about["digest"], about["settings"]["grid"], about["codes"], about["shape"])
+        counts, names = about["images"], tuple(about.get("class_names", ()))
+
+        def array(name: str, *shape: int) -> np.ndarray:
+            return mapped(folder / f"{name}.npy", "unsigned integers", np.unsignedinteger, shape)
+
+        def rows(part: str) -> Rows:
+            labels = array(f"{part}_labels", counts[part]) if about["classes"] else None
+            with as_value_error(f"{folder / part}.npy", ValueError):
+                return Rows(array(part, counts[part], own.num_positions), own.codes, labels=labels)
+
+        splits = Splits(*map(rows, Splits._fields))
+    if isinstance(codec, Codes) and codec.meaning() == own.meaning():
+        own = codec
+    return DataSet(
+        name=folder.name,
+        source=str(folder),
+        codec=own,
+        **splits._asdict(),
+        num_classes=about["classes"],
+        class_names=names,
+    )
+
+
+def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress | None = None) -> dict[str, Any]:
+    """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
+
+    `images` are those it was trained with; `progress` is called with the number of images done, and of all.
+    """
+    picture, progress, done = picture_of(images), progress or ignore_progress, 0
+    counts = {part: len(split) for part, split in images.splits().items()}
+    for part, split in images.splits().items():
+        codes, labels = [], split.labels(slice(None))
+        for some in picture.shown(split):
+            tokens = vqvae.encode(torch.from_numpy(some)).cpu().numpy()
+            codes.append(tokens.astype(np.min_scalar_type(vqvae.codes - 1)))
+            done += len(some)
+            progress(done, sum(counts.values()))
+        write_array(folder / f"{part}.npy", np.concatenate(codes))
+        if labels is not None:
+            smallest = np.min_scalar_type(images.num_classes - 1)
+            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(smallest))
+    ratio, used = vqvae.judged(torch.from_numpy(np.concatenate([*picture.shown(images.test)])))
+    about = {
+        "format": FORMAT,
+        "source": images.source,
+        "settings": vqvae.config(),
+        "shape": picture.shape,
+        "cropped": picture.cropped,
+        "codes": vqvae.codes,
+        "classes": images.num_classes,
+        "class_names": images.class_names,
+        "digest": vqvae.digest(),
+        "psnr": ratio,
+        "perplexity": used,
+        "images": counts,
+        "unigram_bits": images.baselines(),
+    }
+    write_json(folder / SUMMARY, about)
+    return about
+
+
+def write_sheet(path: Path, vqvae: VQVAE, images: DataSet) -> None:
+    """A picture of validation images, each beside its reconstruction."""
+    split, (height, width, channels) = images.validation, picture_of(images).shape
+    before = torch.from_numpy(picture_of(images).images(split[split.spread(_PAIRS)]))
+    pairs = torch.cat([before, vqvae.reconstruct(before).cpu()], dim=2)
+    Picture([height, 2 * width, channels]).write(path, pairs.flatten(1).long())
+
+
+def images_of(folder: Path) -> DataSet:
+    """The images that the codes in a folder are of, as they were before: in the same splits and order.
+
+    A ValueError if they are not there, or have changed.
+    """
+    about = summary_of(folder)
+    with as_value_error(f"the images of {folder} cannot be read", ValueError, KeyError):
+        source, bits = about["source"], about["unigram_bits"]
+        data = load(source, size=about["shape"][0] if about.get("cropped") else None)
+    if data.differs(bits):  # images that are new to a split may be old to the VQ-VAE
+        raise ValueError(f"{source} has changed since {folder} was made from it: make it again with dmb tokenize")
+    return data
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """What `tokenizer.json` says."""
+    file = folder / SUMMARY
+    with as_value_error(f"{file} cannot be read", OSError, ValueError):
+        about = json.loads(file.read_text(encoding="utf-8"))
+    found = about.get("format") if isinstance(about, dict) else None
+    if found != FORMAT:
+        raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {found}")
+    return about

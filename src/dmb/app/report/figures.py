@@ -1,0 +1,103 @@
+"""Figures: plain numbers in, a figure out."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from dmb.app.report.drawing import BLUE, COLOURS, GREY, ORANGE, WIDTH, styled
+
+Values = Float[np.ndarray, " _"]
+
+
+class Line(NamedTuple):
+    """A quantity over steps."""
+
+    name: str
+    step: Values
+    value: Values
+    error: Values | None = None
+    colour: str | None = None
+
+
+@styled
+def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, loss: bool = False) -> Figure:
+    """Quantities over steps of Score-learning, with a dashed line at what the marginals alone need, the `level`."""
+    figure, axes = _panel()
+    for usual, line in zip(COLOURS, lines, strict=False):
+        colour, marker = line.colour or usual, "o" if len(line.step) <= 30 else ""
+        axes.plot(line.step, line.value, color=colour, label=line.name, marker=marker, markersize=3.5)
+        if line.error is not None:
+            band = 2 * np.nan_to_num(line.error)
+            axes.fill_between(line.step, line.value - band, line.value + band, color=colour, alpha=0.2, linewidth=0)
+    values = np.concatenate([line.value[np.isfinite(line.value)] for line in lines])
+    if math.isfinite(level):
+        axes.axhline(level, color=ORANGE, linestyle=(0, (5, 3)), linewidth=1.2, label="marginals alone")
+    elif loss and len(values) > 20:  # whose first steps may run out of the picture
+        margin = 0.06 * float(np.quantile(values, 0.95) - values.min()) or 0.1
+        axes.set_ylim(values.min() - margin, np.quantile(values, 0.95) + margin)
+    elif values.min() > 0 and values.max() > 20 * values.min():
+        axes.set_yscale("log")
+    axes.set(xlabel="steps of Score-learning", ylabel=quantity)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    return _with_legend(figure, beside=len(lines) > 2)
+
+
+@styled
+def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str]) -> Figure:
+    """The chance that a token is unchanged, one line per state: some of them named, the others grey."""
+    figure, axes = _panel()
+    grey = [np.column_stack([t, row]) for index, row in enumerate(chance) if index not in named]
+    axes.add_collection(LineCollection(grey, colors=GREY, linewidths=0.6, alpha=0.5, rasterized=len(grey) > 100))
+    # in the order of the lines from top to bottom, so that the eye finds its way from a line to its name
+    for colour, state in zip(COLOURS, sorted(named, key=lambda state: -chance[state].sum()), strict=False):
+        axes.plot(t, chance[state], color=colour, linewidth=1.8, label=named[state])
+    axes.set(xlim=(t[0], t[-1]), ylim=(-0.02, 1.02), xlabel="time t", ylabel="chance to be unchanged")
+    return _with_legend(figure, beside=True)
+
+
+@styled
+def rates(lines: dict[str, Values]) -> Figure:
+    """Rates by clock, the clock of the top state last, on a logarithmic axis; rates near 0 lie on its floor."""
+    figure, axes = _panel()
+    floor = 1e-3 * max(values.max() for values in lines.values())
+    for colour, (name, values) in zip((GREY, *COLOURS), lines.items(), strict=False):
+        clock = np.arange(1, len(values) + 1)
+        axes.plot(clock, values.clip(floor), color=colour, label=name, marker="o", markersize=3.5)
+    axes.set(xlabel="rank that a clock leads into", ylabel="rate", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    return _with_legend(figure)
+
+
+@styled
+def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
+    """Log speeds along a sequence, a grid of one row; or the last ones as a map of an image, channels averaged."""
+    before, after = (values.reshape(*grid, -1).mean(-1) for values in (first, last))
+    figure, axes = _panel()
+    if grid[0] > 1:
+        figure.colorbar(axes.imshow(after, cmap="viridis"), ax=axes, label="log speed", pad=0.02)
+        axes.set_axis_off()
+        return figure
+    axes.plot(before[0], color=GREY, linewidth=1.1, label="at the first evaluation")
+    axes.plot(after[0], color=BLUE, linewidth=2, label="at the last")
+    axes.set(xlabel="position", ylabel="log speed")
+    return _with_legend(figure)
+
+
+def _panel() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _with_legend(figure: Figure, beside: bool = False) -> Figure:
+    options: dict[str, Any] = {"loc": "upper left"} if beside else {"loc": "lower right", "ncols": 3}
+    legend = figure.axes[0].legend(bbox_to_anchor=(1.01 if beside else 1, 1), borderaxespad=0, **options)
+    for entry in legend.get_texts():
+        entry.set_parse_math(False)
+    return figure

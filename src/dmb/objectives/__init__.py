@@ -1,0 +1,1 @@
+"""What is minimised: score entropy, whole paths, and the bound with its error."""

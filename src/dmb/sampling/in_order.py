@@ -1,0 +1,90 @@
+"""Whole paths: write position after position, and read what stands only once."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dmb._core import numerics
+from dmb.networks.ordered import OrderedNetwork
+from dmb.orders import by_call
+from dmb.processes.states import States
+from dmb.sampling.base import Decoding, State
+
+
+@torch.no_grad()
+def in_order(
+    network: OrderedNetwork,
+    states: States,
+    decoding: Decoding,
+    x_T: Int[Tensor, "b d"],
+    turn: Int[Tensor, "b d"],
+    shares: Float[Tensor, " k"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Iterator[State]:
+    """Write the positions of each row by their turns, given positions first.
+
+    The positions of one call are drawn independently, given all that was written by the calls before, and that is the
+    only error: with one position per call the samples are exact. The time of a state is the share of positions that are
+    still to be written.
+
+    Args:
+        network: gives the token at any position, from the tokens of earlier turns.
+        states: of each position.
+        decoding: the user's options.
+        x_T: masks, and tokens at the given positions.
+        turn: of each position, those of given positions first.
+        shares: the share of a row's blanks that is left after every call, from 1 to 0. Default: one position per call.
+        generator: source of all randomness.
+    """
+    (batch, positions), device = x_T.shape, x_T.device
+    if batch == 0:
+        yield State(0.0, x_T)
+        return
+    given = torch.zeros_like(x_T, dtype=torch.bool) if decoding.given is None else decoding.given
+    order, known = turn.argsort(dim=-1), given.sum(-1, keepdim=True)
+    blanks, first = positions - known, int(known.max())
+    if shares is None:  # rows with fewer blanks than others are finished first
+        sizes = (torch.arange(max(1, int(blanks.max())), device=device) < blanks).long()
+    else:
+        call = by_call(turn, shares, given)
+        sizes = turn.new_zeros(batch, len(shares) - 1).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
+    left = (blanks - sizes.cumsum(-1)) / blanks.clamp(min=1).double()
+    widths, times = sizes.amax(0).tolist(), left.amax(0).tolist()
+    reader = _Reader(network, states, decoding, batch, first + sum(widths))
+    before = order[:, :first]
+    new = x_T.gather(1, before), before, torch.arange(first, device=device) < known
+    x, written = x_T, known
+    yield State(1.0, x)
+    for size, width, time in zip(sizes.split(1, dim=-1), widths, times, strict=True):
+        if width:
+            column = torch.arange(width, device=device)
+            # rows that write fewer positions in this call leave their last columns empty
+            ask, really = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
+            log_posterior = reader.read(*new, ask)
+            drawn = numerics.categorical(log_posterior.exp(), generator=generator)
+            # an empty column is written into one more position, which is cut off again
+            padded = torch.cat([x, x[:, :1]], dim=1)
+            x = padded.scatter(1, torch.where(really, ask, positions), drawn)[:, :-1]
+            new, written = (drawn, ask, really), written + size
+        yield State(time, x)
+
+
+class _Reader:
+    """What the network says of the positions to come, as the user wants it; for guidance also without a label."""
+
+    def __init__(self, network: OrderedNetwork, states: States, decoding: Decoding, batch: int, slots: int):
+        self._network, self._decoding = network, decoding
+        self._states = states.data_states.expand(states.num_positions, -1)
+        self._memories = [network.begin(batch, slots, label, states.device) for label in decoding.labels()]
+
+    def read(
+        self, tokens: Int[Tensor, "b k"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"], ask: Int[Tensor, "b m"]
+    ) -> Float[Tensor, "b m n"]:
+        states = self._states[ask]
+        if self._decoding.legal is not None:
+            states = self._decoding.legal[torch.arange(len(ask), device=ask.device)[:, None], ask]
+        told = (self._network.extend(memory, tokens, at, filled, ask) for memory in self._memories)
+        exact = (torch.where(states, each.to(numerics.at_least_float32(each)), -torch.inf) for each in told)
+        return self._decoding.shaped(*map(numerics.log_normalise, exact))

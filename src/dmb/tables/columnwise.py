@@ -1,0 +1,44 @@
+"""A model of the columns of a table: a network for each, written one after the other; or one network for very many."""
+
+from dmb.data import Columns
+from dmb.networks import MLP, Network, OrderedMLP
+from dmb.processes.states import States
+from dmb.training import TrainingSettings
+
+_MOST_ALONE = 32  # columns that have a network each
+
+
+def is_narrow(columns: int) -> bool:
+    """Whether so many columns have a network each, and an order in which they are written."""
+    return columns <= _MOST_ALONE
+
+
+def column_network(states: States, codec: Columns, *, width: int, blocks: int, dropout: float | None = None) -> Network:
+    """A network for each column, or one for all if there are many, twice as wide and with one more block.
+
+    Dropout is 0 by default, because shares of states that are learned with it are not those that are drawn without it;
+    of one network for all columns, 0.1.
+    """
+    if is_narrow(states.num_positions):
+        own = {"width": width, "blocks": blocks, "dropout": dropout or 0.0}
+        return OrderedMLP.for_states(states, ordered_from=codec.ordered_from, **own)
+    dropout = 0.1 if dropout is None else dropout
+    network = MLP.for_states(states, width=2 * width, blocks=blocks + 1, dropout=dropout)
+    network.follow_order(codec.ordered)
+    return network
+
+
+def column_training(rows: int, columns: int, batch_size: int = 256) -> TrainingSettings:
+    """Training by default; a row of a network for each column teaches all columns at once, and costs as much.
+
+    There, the gradient is not clipped: one norm for all columns would let the hardest slow down the others.
+    """
+    of_a_pass = rows / batch_size
+    if is_narrow(columns):
+        steps, rate, clip = min(max(20 * of_a_pass, 400), 1500, 30_000 / columns), 4e-3, 0.0
+    else:
+        steps, rate, clip = min(max(90 * of_a_pass, 1000), 4000), 2e-3, 1.0
+    return TrainingSettings(
+        cycles=1, score_steps=int(steps), matrix_steps=0, batch_size=batch_size, learning_rate=rate, decay="cosine",
+        clip=clip, patience=4, evaluate_every=max(50, int(steps) // 20),
+    )  # fmt: skip
