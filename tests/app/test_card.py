@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 import yaml
-from app.report.making import recipe, table, trained, untrained
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
 import dmb
+from app.report.making import recipe, table, trained, untrained
 from commands import dmb_
 from dmb.app.card.markdown import code, escaped
 from dmb.app.card.writing import render, write_card

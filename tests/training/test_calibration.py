@@ -6,9 +6,9 @@ import signal
 
 import pytest
 import torch
-from app.images.test_tokenize import Caught
 
 import dmb
+from app.images.test_tokenize import Caught
 from columns import bridge_of_three_columns, rows_of_three_columns
 from commands import dmb_, flags
 from dmb._core.seeding import seeded

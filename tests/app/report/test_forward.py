@@ -7,9 +7,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from app.report.making import recipe, table, text, untrained
 
 import dmb
+from app.report.making import recipe, table, text, untrained
 from dmb.app.report import figures, forward
 from dmb.app.report.contents import Contents
 from dmb.app.report.drawing import to_svg

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from app.report.making import recipe, table, untrained
 
 import dmb
+from app.report.making import recipe, table, untrained
 from dmb.app.report import likeness
 from dmb.app.report.contents import Contents
 from dmb.app.report.likeness import cramers_v, expected_variation, total_variation

@@ -12,10 +12,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
-from app.report.making import photographs, recipe, table, trained, untrained
 from PIL import Image
 
 import dmb
+from app.report.making import photographs, recipe, table, trained, untrained
 from dmb.app.records import best, read_bounds, read_metrics
 from dmb.app.report import write_report
 from dmb.app.report.symbols import printable

@@ -3,9 +3,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from app.report.making import recipe, table, text, untrained
 
 import dmb
+from app.report.making import recipe, table, text, untrained
 from dmb.app.serve.model import Playground
 from dmb.app.serve.server import listening, served, server_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from app.report.making import photographs, recipe, untrained
 
 import dmb
+from app.report.making import photographs, recipe, untrained
 from app.serve.conftest import EVIL, table_data
 from dmb.app.serve.model import Playground
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from app.report.making import recipe, text, untrained
 
+from app.report.making import recipe, text, untrained
 from dmb.app.evaluation.drawing import draw
 from dmb.app.serve import model
 from dmb.app.serve.film import FRAMES, Film
