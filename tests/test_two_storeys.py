@@ -1,4 +1,4 @@
-"""The library needs torch, numpy, jaxtyping, safetensors and huggingface_hub, and no more."""
+"""The library needs torch, numpy, jaxtyping, safetensors, huggingface_hub and lazy_loader, and no more."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 USE_IT = """
 import sys, tempfile
 from pathlib import Path
-import huggingface_hub, jaxtyping, numpy, safetensors.torch, torch, torch._dynamo
+import huggingface_hub, jaxtyping, lazy_loader, numpy, safetensors.torch, torch, torch._dynamo
 theirs = set(sys.modules)
 import dmb
 
@@ -27,6 +27,6 @@ print("works", "dmb.app" in sys.modules, *sorted(ours - allowed))
 
 
 @pytest.mark.long
-def test_the_library_trains_bounds_saves_and_samples_on_five_packages():
+def test_the_library_trains_bounds_saves_and_samples_on_six_packages():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", USE_IT], capture_output=True, text=True)
     assert done.stdout.split() == ["works", "False", "dmb"], done.stdout + done.stderr
