@@ -63,7 +63,7 @@ def distances(bridge: Bridge, mu: np.ndarray, seed: int = 0) -> dict[str, Tensor
     for row, (position, value) in enumerate(given):
         template[row, position] = value
     generator = torch.Generator().manual_seed(seed)
-    samples = bridge.sample(template=template.repeat_interleave(DRAWS, 0), steps=32, generator=generator)
+    samples = bridge.sample(template=template.repeat_interleave(DRAWS, 0), calls=32, generator=generator)
     found: dict[str, list[Tensor]] = {"doubtful": [], "others": []}
     for (position, value), rows in zip(given, samples.view(len(given), DRAWS, positions), strict=True):
         exact = torch.from_numpy(conditional(mu, position, value))

@@ -29,7 +29,7 @@ from dmb.training.checkpoint import Checkpoints
 
 SETTINGS = as_flags(
     {"cycles": 2, "score_steps": 12, "matrix_steps": 3, "evaluate_every": 3, "log_every": 2, "batch_size": 8,
-     "width": 8, "blocks": 1, "chains": 8, "chain_steps": 2, "evaluate_sequences": 8, "infill": 0.2, "tied": True,
+     "width": 8, "blocks": 1, "chains": 8, "chain_calls": 2, "evaluate_sequences": 8, "infill": 0.2, "tied": True,
      "patience": 0}
 )  # fmt: skip
 CALLS = ("replace", "fsync", "unlink")

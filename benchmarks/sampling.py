@@ -33,7 +33,7 @@ def seconds(bridge: dmb.Bridge, steps: int | None) -> tuple[float, torch.Tensor]
     best = float("inf")
     for _ in range(REPEATS):
         start = time.process_time()
-        x = bridge.sample(COUNT, generator=torch.Generator().manual_seed(0), steps=steps)
+        x = bridge.sample(COUNT, generator=torch.Generator().manual_seed(0), calls=steps)
         best = min(best, time.process_time() - start)
     return best, x
 

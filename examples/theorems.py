@@ -110,7 +110,7 @@ def estimates() -> Iterator[Check]:
     """The estimate of the marginals, once by sampling and for ten cycles with exact phases."""
     single = dmb.BridgeProcess(process.hierarchy, process.clocks, marginals=mu[None])
     exact = dmb.MarkovBridge(single, dmb.Tabular(mu, single))
-    estimate = exact.estimate_marginals(chains=CHAINS, steps=8, generator=generator)[0]
+    estimate = exact.estimate_marginals(chains=CHAINS, calls=8, generator=generator)[0]
     yield "Eq. 10", f"E[p_{{0|1}}] is μ: {CHAINS:,} samples, exact score", error(estimate, mu)
     live = dmb.BridgeProcess.from_marginals(mu[None], floor=0.0, learn="linear", schedule=dmb.Linear(0.2, 0.2))
     trace = theory.exact_bridge(mu, live, p_0, cycles=10, matrix_steps=3, learning_rate=0.05)

@@ -195,8 +195,8 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"sampler must be one of ancestral, first_hitting, got 'euler'",
         ),
         (
-            lambda: ordered(masked(), dmb.CausalTransformer).sample(steps=1),
-            r"steps must be left out for a CausalTransformer, which writes one of 2 blanks per call",
+            lambda: ordered(masked(), dmb.CausalTransformer).sample(calls=1),
+            r"calls must be left out for a CausalTransformer, which writes one of 2 blanks per call",
         ),
         (
             lambda: dmb.MarkovBridge.from_pretrained(FOLDERS / "smooth"),

@@ -124,11 +124,11 @@ def test_training_shows_given_positions_where_an_order_is_preferred(kind, order,
 def test_a_template_that_may_not_be_believed_is_a_warning():
     bridge = gathering()
     with pytest.warns(TemplateWarning, match="may take token 2 of the template, at position 0, for noise"):
-        bridge.sample(template=torch.tensor([2, -1]), steps=2)
-    bridge.sample(template=torch.tensor([1, -1]), steps=2)  # warnings are errors here
-    gathering(mask=True).sample(template=torch.tensor([2, -1]), steps=2)
+        bridge.sample(template=torch.tensor([2, -1]), calls=2)
+    bridge.sample(template=torch.tensor([1, -1]), calls=2)  # warnings are errors here
+    gathering(mask=True).sample(template=torch.tensor([2, -1]), calls=2)
     draw_marks(bridge.network, torch.Generator().manual_seed(0))
-    bridge.sample(template=torch.tensor([2, -1]), steps=2)
+    bridge.sample(template=torch.tensor([2, -1]), calls=2)
 
 
 @pytest.mark.filterwarnings("default")
@@ -182,7 +182,7 @@ def test_conditionals_are_exact_for_every_value_that_a_template_can_give(name, m
         template[row, position] = value
     samples = bridge.sample(
         template=template.repeat_interleave(DRAWS, 0),
-        steps=16 if name == "array" else None,
+        calls=16 if name == "array" else None,
         generator=torch.Generator().manual_seed(0),
     )
     for (position, value), rows in zip(given, samples.view(9, DRAWS, 3).numpy(), strict=True):

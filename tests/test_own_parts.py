@@ -60,7 +60,7 @@ def own_bridge(digits):
 
 
 SETTINGS = {
-    "cycles": 1, "matrix_steps": 0, "evaluate_sequences": 64, "batch_size": 16, "chains": 16, "chain_steps": 4
+    "cycles": 1, "matrix_steps": 0, "evaluate_sequences": 64, "batch_size": 16, "chains": 16, "chain_calls": 4
 }  # fmt: skip
 
 
@@ -108,11 +108,11 @@ def test_a_plain_module_is_a_network(digits, tmp_path):
         if report.phase == "validation"
     ]  # fmt: skip
     assert last.bits < first.bits
-    assert bridge.sample(2, steps=4).shape == (2, 64)
+    assert bridge.sample(2, calls=4).shape == (2, 64)
     template = torch.full((64,), -1)
     template[:8] = 3
     with pytest.warns(UserWarning, match="may take token 3 of the template"):  # it is not told what is given
-        assert (bridge.sample(2, steps=4, template=template)[:, :8] == 3).all()
+        assert (bridge.sample(2, calls=4, template=template)[:, :8] == 3).all()
     with pytest.raises(ValueError, match=r"Plain cannot be saved .* dmb.Network"):
         bridge.write(tmp_path)
 
@@ -177,9 +177,9 @@ def test_labels_and_given_positions_of_the_wrong_shape_are_refused_by_every_meth
 
 def test_a_trajectory_ends_where_a_sample_does(digits):
     bridge = own_bridge(digits)
-    states = list(bridge.trajectory(2, steps=4, generator=torch.Generator().manual_seed(0)))
+    states = list(bridge.trajectory(2, calls=4, generator=torch.Generator().manual_seed(0)))
     assert [state.t for state in states][::4] == [1.0, 0.0]
-    assert states[-1].x.equal(bridge.sample(2, steps=4, generator=torch.Generator().manual_seed(0)))
+    assert states[-1].x.equal(bridge.sample(2, calls=4, generator=torch.Generator().manual_seed(0)))
     assert bridge.training  # between two states, too
 
 

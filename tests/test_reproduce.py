@@ -72,7 +72,7 @@ def test_the_command_for_a_row_of_table_1_trains_it_alive(tmp_path, monkeypatch)
     small = {"--steps": 16, "--length": 16, "--width": 16}
     arguments = [small.get(flag, value) for flag, value in zip(["", *arguments], arguments, strict=False)]
     shorter = ["--sequences", 16, "--blocks", 1, "--heads", 1, "--evaluate-every", 8, "--evaluate-sequences", 16]
-    assert dmb_(*arguments, *shorter, "--chains", 8, "--chain-steps", 2, "--out", tmp_path / "out") == 0
+    assert dmb_(*arguments, *shorter, "--chains", 8, "--chain-calls", 2, "--out", tmp_path / "out") == 0
     (log,) = (tmp_path / "out").rglob("metrics.jsonl")
     first, *_, last = [
         r for r in map(json.loads, log.read_text().splitlines()) if r["phase"] == "matrix" and r["cycle"] == 0

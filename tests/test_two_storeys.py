@@ -19,7 +19,7 @@ list(dmb.train(bridge, data, cycles=1, score_steps=3, matrix_objective="joint", 
 bridge.bound(data.test)
 folder = Path(tempfile.mkdtemp())
 bridge.write(folder)
-dmb.Bridge.from_pretrained(folder).sample(2, steps=2)
+dmb.Bridge.from_pretrained(folder).sample(2, calls=2)
 ours = {name.partition(".")[0] for name in set(sys.modules) - theirs} - set(sys.stdlib_module_names)
 allowed = {name.partition(".")[0] for name in theirs}
 print("works", "dmb.app" in sys.modules, *sorted(ours - allowed))

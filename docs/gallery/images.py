@@ -53,7 +53,7 @@ sheet(noisy, [f"t = {t:.2f}" for t in times], "forward")
 #
 # Samples of the model, from noise to digits.
 
-states = list(bridge.trajectory(3, steps=64, generator=generator))[::8]
+states = list(bridge.trajectory(3, calls=64, generator=generator))[::8]
 sheet([torch.stack([state.x[row] for state in states]) for row in range(3)], [f"t = {s.t:.2f}" for s in states], "back")
 
 # %%
@@ -65,6 +65,6 @@ sheet([torch.stack([state.x[row] for state in states]) for row in range(3)], [f"
 template = data.test[:3].clone()
 template[:, 32:] = -1
 halves = [torch.where(row < 0, 8, row) for row in template]
-filled = [bridge.sample(7, template=row, steps=32, generator=generator) for row in template]
+filled = [bridge.sample(7, template=row, calls=32, generator=generator) for row in template]
 rows = [torch.stack([x, half, *more]) for x, half, more in zip(data.test[:3], halves, filled, strict=True)]
 sheet(rows, ["data", "given", *["sample"] * 7], "fill in")

@@ -84,7 +84,7 @@ for name, process in processes.items():
         bridge.loss(train[rows], generator=generator).mean().backward()
         optimiser.step()
     bound = bridge.bound(test, generator=generator)
-    x = bridge.sample(200, steps=16, generator=generator)
+    x = bridge.sample(200, calls=16, generator=generator)
     possible = (x.diff(dim=1).abs() <= 1).all(1).float().mean()
     print(f"{name}: {bound}; {possible:.0%} of samples are possible")
 

@@ -45,7 +45,7 @@ print(*data.codec.decode(bridge.sample(5, template=template, generator=generator
 # Each row is a state of one sample, from masks to text; letters that have just been written are red. After a few
 # seconds of training they look like English, but few of them are words.
 
-path = [state.x[0] for state in bridge.trajectory(1, steps=16, generator=generator)]
+path = [state.x[0] for state in bridge.trajectory(1, calls=16, generator=generator)]
 mask = states.num_states - 1
 figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
 for row, x in enumerate(path):

@@ -16,7 +16,7 @@ from dmb.app.session import session
 from dmb.training import Fact, engine
 
 SETTINGS = {"cycles": 1, "score_steps": 4, "matrix_steps": 1, "evaluate_every": 2, "log_every": 1, "width": 16,
-            "blocks": 1, "batch_size": 8, "chains": 4, "chain_steps": 2, "evaluate_sequences": 8, "length": 8,
+            "blocks": 1, "batch_size": 8, "chains": 4, "chain_calls": 2, "evaluate_sequences": 8, "length": 8,
             "source": "markov"}  # fmt: skip
 BASELINE = Fact("marginals alone", "4.5000", "bits")
 

@@ -67,7 +67,7 @@ def figures(bridge):
     x = torch.tensor([[0, 1], [1, 2], [0, 0]])
     bound = bridge.bound(x, generator=torch.Generator().manual_seed(0))
     sampler = "ancestral" if isinstance(bridge.head, dmb.MeanHead) else "tweedie"
-    samples = bridge.sample(16, steps=4, sampler=sampler, generator=torch.Generator().manual_seed(0))
+    samples = bridge.sample(16, calls=4, sampler=sampler, generator=torch.Generator().manual_seed(0))
     return bound.score, bound.prior, samples
 
 
@@ -86,7 +86,7 @@ def test_another_interpreter_reads_the_same_model(tmp_path):
     bridge.save_pretrained(tmp_path)
     script = (
         "import sys, torch, dmb; torch.set_num_threads(1); bridge = dmb.Bridge.from_pretrained(sys.argv[1]);"
-        "x = bridge.sample(16, steps=4, generator=torch.Generator().manual_seed(0)); print(x.flatten().tolist())"
+        "x = bridge.sample(16, calls=4, generator=torch.Generator().manual_seed(0)); print(x.flatten().tolist())"
     )
     output = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     assert json.loads(output.stdout) == figures(bridge)[2].flatten().tolist()
@@ -194,7 +194,7 @@ def test_in_half_precision_the_network_computes_so_but_never_the_process(tmp_pat
     assert bridge.process.clocks.log_rates.dtype == bridge.process.p_0.dtype == torch.float32
     x = torch.tensor([[0, 1], [2, 2]])
     assert bridge.loss(x).dtype == torch.float32
-    assert bridge.sample(4, steps=2).shape == (4, 2)
+    assert bridge.sample(4, calls=2).shape == (4, 2)
     bridge.save_pretrained(tmp_path)
     restored = dmb.Bridge.from_pretrained(tmp_path)
     assert torch.equal(outputs(restored, x, 0.5), outputs(bridge, x, 0.5))
@@ -213,7 +213,7 @@ def test_an_averaged_model_keeps_clocks_that_are_off_switched_off():
 def test_evaluation_leaves_every_part_in_the_mode_it_had():
     bridge = small_bridge()
     bridge.network.eval()
-    bridge.sample(2, steps=1)
+    bridge.sample(2, calls=1)
     assert bridge.training
     assert not bridge.network.training
 
@@ -234,7 +234,7 @@ def test_first_hitting_asks_only_when_something_moves_unless_told_otherwise():
     bridge.sample(1, sampler="first_hitting", generator=torch.Generator().manual_seed(0))
     assert len(calls) <= 3
     calls.clear()
-    bridge.sample(1, sampler="first_hitting", steps=20, generator=torch.Generator().manual_seed(0))
+    bridge.sample(1, sampler="first_hitting", calls=20, generator=torch.Generator().manual_seed(0))
     assert 20 <= len(calls) <= 23
 
 
@@ -332,7 +332,7 @@ def nan_bridge():
         (lambda: nan_bridge().bound(torch.zeros(1, 2).long()), "the network's output is nan"),
         (lambda: small_bridge().bound(torch.zeros(1, 2).long(), batch_size=0), "bound needs batch_size to be at least 1, got 0"),
         (lambda: small_bridge().prior_loss(2 * MU), "mu must sum to 1, got 2 in row 0"),
-        (lambda: small_bridge().sample(2, steps=0), "steps must be at least 1, got 0"),
+        (lambda: small_bridge().sample(2, calls=0), "calls must be at least 1, got 0"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named(call, message):
@@ -343,10 +343,10 @@ def test_a_mistake_is_named(call, message):
 def test_a_template_of_several_rows_makes_as_many_samples_and_minus_one_marks_what_is_chosen():
     bridge = small_bridge()
     torch.nn.init.normal_(bridge.network.given)  # as if it had learned what is given
-    x = bridge.sample(8, template=torch.tensor([-1, 2]), steps=2, generator=torch.Generator().manual_seed(0))
+    x = bridge.sample(8, template=torch.tensor([-1, 2]), calls=2, generator=torch.Generator().manual_seed(0))
     assert (x[:, 1] == 2).all()
     assert len(x[:, 0].unique()) > 1
-    x = bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), steps=2)
+    x = bridge.sample(template=torch.tensor([[1, -1], [0, -1]]), calls=2)
     assert x[:, 0].tolist() == [1, 0]
 
 

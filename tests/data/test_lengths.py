@@ -83,7 +83,7 @@ def test_with_exact_conditionals_the_bound_is_the_entropy_lengths_included(by_pa
 def test_samples_of_different_lengths_have_the_models_law(sampler):
     bridge = exact_model(by_paths=sampler == "whole paths")
     name = "first_hitting" if sampler == "whole paths" else sampler
-    x = bridge.sample(3000, sampler=name, steps=24, generator=torch.Generator().manual_seed(0))
+    x = bridge.sample(3000, sampler=name, calls=24, generator=torch.Generator().manual_seed(0))
     words, p = languages()
     drawn = CODEC.decode(x)
     assert torch.equal(torch.from_numpy(CODEC.encode(drawn)).long(), x)  # nothing stands after the end
@@ -104,7 +104,7 @@ def test_templates_say_what_is_known_of_the_end():
 
 
 def draw(bridge, template, generator):
-    return CODEC.decode(bridge.sample(300, steps=4, template=torch.tensor(template), generator=generator))
+    return CODEC.decode(bridge.sample(300, calls=4, template=torch.tensor(template), generator=generator))
 
 
 @pytest.mark.usefixtures("no_type_checks")
@@ -162,10 +162,10 @@ def test_a_saved_bridge_still_knows_lengths(tmp_path):
     bridge.write(tmp_path)
     again = dmb.Bridge.from_pretrained(tmp_path)
     assert again.lengths.to_config() == lengths.to_config()
-    one, two = (b.sample(50, steps=4, generator=torch.Generator().manual_seed(0)) for b in (bridge.eval(), again))
+    one, two = (b.sample(50, calls=4, generator=torch.Generator().manual_seed(0)) for b in (bridge.eval(), again))
     assert torch.equal(one, two)
     again.lengths.of(one)  # raises if padding stands anywhere but at the end
-    few = again.sample(50, steps=4, legal=torch.tensor([True, True, False, False, True]))
+    few = again.sample(50, calls=4, legal=torch.tensor([True, True, False, False, True]))
     assert set(few.flatten().tolist()) == {0, 1, 4}
     again.lengths.of(few)
 
@@ -187,7 +187,7 @@ def test_the_bound_of_a_trained_model_is_never_below_the_entropy():
     truth = -np.log2(p[drawn[12_000:]]).sum() / (tokens[12_000:] != PAD).sum()
     above = []
     for report in dmb.train(
-        bridge, data, cycles=1, score_steps=120, evaluate_every=60, learning_rate=1e-2, batch_size=64, chain_steps=4
+        bridge, data, cycles=1, score_steps=120, evaluate_every=60, learning_rate=1e-2, batch_size=64, chain_calls=4
     ):
         if report.validation is not None:
             bound = bridge.bound(data.test, generator=torch.Generator().manual_seed(0))

@@ -45,14 +45,14 @@ MEMORY = 3 << 30
 
 TINY = ["--accelerator", "cpu", *as_flags(
     {"cycles": 1, "score_steps": 2, "matrix_steps": 1, "evaluate_every": 1, "log_every": 1, "width": 8, "blocks": 1,
-     "heads": 2, "batch_size": 4, "chains": 4, "chain_steps": 2, "evaluate_sequences": 4}
+     "heads": 2, "batch_size": 4, "chains": 4, "chain_calls": 2, "evaluate_sequences": 4}
 )]  # fmt: skip
 CODES = ["--accelerator", "cpu", *as_flags(
     {"grid": 2, "codes": 4, "width": 8, "steps": 2, "batch_size": 4, "evaluate_every": 1, "log_every": 1}
 )]  # fmt: skip
 ON_RUN = {
     "evaluate": ["evaluate", "RUN", "--sequences", "2"],
-    "sample": ["sample", "RUN", "-n", "1", "--steps", "2"],
+    "sample": ["sample", "RUN", "-n", "1", "--calls", "2"],
     "resume": ["resume", "RUN", "--accelerator", "cpu", "--score-steps", "3"],
     "again": ["train", "--recipe", "RUN", "--show"],
     "report": ["report", "RUN"],
@@ -166,7 +166,7 @@ class Campaign:
                 "RUN",
                 "-n",
                 "2",
-                "--steps",
+                "--calls",
                 "2",
                 "--template",
                 "1,_",

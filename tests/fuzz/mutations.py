@@ -35,7 +35,7 @@ LARGE = ["-1", "0", "1", "3", "1000000000000", "1000000000000000000", "1" + "0" 
 REAL = ["-1", "0", "1e-320", "1e-30", "0.5", "1", "7", "1e30", "1e38", "1e300", "1e308", "nan", "inf", "x"]
 SETTINGS = {
     "--width": LARGE, "--blocks": ["-1", "0", "2", "x"], "--heads": LARGE, "--conditioning": LARGE, "--batch-size": LARGE,
-    "--chains": LARGE, "--chain-steps": ["-1", "0", "1", "3"], "--evaluate-sequences": LARGE, "--log-every": LARGE,
+    "--chains": LARGE, "--chain-calls": ["-1", "0", "1", "3"], "--evaluate-sequences": LARGE, "--log-every": LARGE,
     "--evaluate-every": LARGE, "--keep": LARGE, "--orders": LARGE, "--accumulate": LARGE, "--warmup": LARGE,
     "--patience": LARGE, "--weight-decay-until": LARGE, "--seed": LARGE, "--stages": LARGE, "--length": LARGE,
     "--levels": LARGE, "--most-states": LARGE, "--matrix-steps": ["-1", "0", "1", "3"], "--cycles": ["-1", "0", "1", "2"],

@@ -129,10 +129,10 @@ def of_a_model(name):
     samplers = ["ancestral", "euler", "tweedie"] + ["first_hitting"] * isinstance(model.process, dmb.BridgeProcess)
     for sampler in samplers:
         drawn = model.sample(
-            6, steps=None if sampler == "first_hitting" else 8, sampler=sampler, generator=generator(4)
+            6, calls=None if sampler == "first_hitting" else 8, sampler=sampler, generator=generator(4)
         )
         figures[sampler] = drawn.tolist()
-    figures["template"] = model.sample(4, steps=8, template=torch.tensor([1, -1, -1]), generator=generator(5)).tolist()
+    figures["template"] = model.sample(4, calls=8, template=torch.tensor([1, -1, -1]), generator=generator(5)).tolist()
     score = with_network(PROCESSES[name](p), "score")
     figures["score head"] = score.loss(x_0, generator=generator(6)).tolist()
     return figures
@@ -151,7 +151,7 @@ def of_a_training(name, data):
         "matrix_steps": 5,
         "batch_size": 16,
         "chains": 16,
-        "chain_steps": 4,
+        "chain_calls": 4,
         "evaluate_sequences": 32,
     }
     steps = {"cycles": 2, "score_steps": 25, "evaluate_every": 25, "log_every": 25, "learning_rate": 1e-4}

@@ -59,7 +59,7 @@ def of_a_model(name):
         "first_hitting": (None,),
     }.items():
         for calls in steps:
-            drawn = model.sample(6, steps=calls, sampler=sampler, generator=generator(4))
+            drawn = model.sample(6, calls=calls, sampler=sampler, generator=generator(4))
             figures[f"{sampler}, {calls}"] = drawn.tolist()
     template = torch.tensor([1, -1, -1])
     figures["template"] = model.sample(4, template=template, generator=generator(5)).tolist()
@@ -73,12 +73,12 @@ def of_a_model(name):
         model.zero_grad()
         model.loss(x_0, given=given, orders=3, learn_order=True, generator=generator(8)).mean().backward()
         figures["speeds"] = model.order.weights.grad.tolist()
-    figures["marginals"] = summary(model.estimate_marginals(chains=8, steps=3, generator=generator(9)))
+    figures["marginals"] = summary(model.estimate_marginals(chains=8, calls=3, generator=generator(9)))
     return figures
 
 
 SMALL = {"width": 16, "blocks": 1, "log_every": 3, "evaluate_every": 3, "evaluate_sequences": 16, "score_steps": 3,
-         "batch_size": 16, "cycles": 1, "warmup": 1, "chains": 4, "chain_steps": 2, "matrix_steps": 0}  # fmt: skip
+         "batch_size": 16, "cycles": 1, "warmup": 1, "chains": 4, "chain_calls": 2, "matrix_steps": 0}  # fmt: skip
 PATHS = SMALL | {"heads": 2, "conditioning": 8, "orders": 2, "singles": 2, "tilt": 0.3}
 FASTA = "".join(f">p{i}\n{''.join('ACDEG'[(i * j + i) % 5] for j in range(4 + i % 5))}\n" for i in range(60))
 CSV = "size,colour,price\n" + "".join(f"{i % 3},{'rgb'[i % 3]},{i % 7}\n" for i in range(80))

@@ -296,7 +296,7 @@ def test_causal_samples_follow_the_likelihood():
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     chance = torch.exp(-bridge.bound(pairs).score)
     assert chance.sum().item() == pytest.approx(1, abs=1e-5)
-    for options in ({"steps": 2}, {}, {"sampler": "first_hitting"}):  # one position at a time
+    for options in ({"calls": 2}, {}, {"sampler": "first_hitting"}):  # one position at a time
         x = bridge.sample(8000, generator=seeded("causal"), **options)
         counts = torch.bincount(3 * x[:, 0] + x[:, 1], minlength=9)
         distance = ((counts - 8000 * chance).square() / (8000 * chance)).sum().item()

@@ -200,7 +200,7 @@ def test_a_process_on_a_tree_saves_and_loads_to_the_last_bit(tmp_path):
     x = torch.randint(5, (6, 2))
     figures = [each.eval().bound(x, generator=torch.Generator().manual_seed(0)) for each in (bridge, again)]
     assert figures[0].score.equal(figures[1].score)
-    samples = [each.sample(5, steps=4, generator=torch.Generator().manual_seed(0)) for each in (bridge, again)]
+    samples = [each.sample(5, calls=4, generator=torch.Generator().manual_seed(0)) for each in (bridge, again)]
     assert samples[0].equal(samples[1])
     assert (samples[0] < 5).all()
 

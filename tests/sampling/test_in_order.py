@@ -76,7 +76,7 @@ def total_variation(one, other):
 @every_speed
 @pytest.mark.parametrize(
     "options",
-    [{"sampler": "first_hitting"}, {"sampler": "ancestral", "steps": 3}, {"steps": 50}, {}],
+    [{"sampler": "first_hitting"}, {"sampler": "ancestral", "calls": 3}, {"calls": 50}, {}],
     ids=["first hitting", "as many steps as positions", "more steps than positions", "default"],
 )
 def test_one_position_at_a_time_samples_are_exact_whatever_the_speeds(options, speeds):
@@ -86,7 +86,7 @@ def test_one_position_at_a_time_samples_are_exact_whatever_the_speeds(options, s
 
 @every_speed
 def test_in_one_step_positions_are_independent(speeds):
-    x = toys.ordered_bridge(MU, speeds).sample(20_000, steps=1, generator=seeded("samples"))
+    x = toys.ordered_bridge(MU, speeds).sample(20_000, calls=1, generator=seeded("samples"))
     product = np.einsum("a,b,c->abc", *(MU.sum(others).numpy() for others in ((1, 2), (0, 2), (0, 1)))).ravel()
     assert total_variation(product, MU.numpy().ravel()) > 0.1
     assert p_value(x, product) > 1e-3
@@ -114,7 +114,7 @@ TEMPLATES = [(-1, 2, -1), (1, -1, 0), (-1, -1, -1), (2, 0, 1), (-1, -1, 2), (0, 
 def test_blanks_are_filled_in_given_what_stands_whatever_other_rows_hold(steps, speeds):
     """Rows with three blanks, two, one and none, side by side."""
     template = torch.tensor(TEMPLATES).repeat(3000, 1)
-    x = toys.ordered_bridge(MU, speeds).sample(template=template, steps=steps, generator=seeded("samples"))
+    x = toys.ordered_bridge(MU, speeds).sample(template=template, calls=steps, generator=seeded("samples"))
     assert torch.equal(x[template >= 0], template[template >= 0])
     for row, kept in enumerate(TEMPLATES):
         known = {i: token for i, token in enumerate(kept) if token >= 0}
@@ -129,7 +129,7 @@ def test_one_template_serves_all_samples():
 
 def test_what_is_all_given_stays_as_it_is():
     template = torch.tensor([[0, 1, 2], [2, 2, 0]])
-    states = list(toys.ordered_bridge(MU, EVEN).trajectory(template=template, steps=4))
+    states = list(toys.ordered_bridge(MU, EVEN).trajectory(template=template, calls=4))
     assert all(torch.equal(state.x, template) for state in states)
     assert states[-1].t == 0
 
@@ -141,7 +141,7 @@ def test_what_is_all_given_stays_as_it_is():
 @pytest.mark.parametrize("template", [None, [-1, 2, -1]], ids=["all blank", "one given"])
 def test_the_time_of_a_state_is_the_share_of_blanks_that_are_left(steps, template):
     template = None if template is None else torch.tensor(template)
-    states = list(toys.ordered_bridge(MU, UNEVEN).trajectory(200, steps=steps, template=template))
+    states = list(toys.ordered_bridge(MU, UNEVEN).trajectory(200, calls=steps, template=template))
     blanks = 3 if template is None else 2
     assert len(states) == steps + 1
     for state in states:
@@ -156,7 +156,7 @@ def test_the_time_of_a_state_is_the_share_of_blanks_that_are_left(steps, templat
 def test_each_row_writes_its_own_share_of_blanks_per_call_whatever_other_rows_hold():
     template = torch.tensor([[-1, -1, -1], [1, -1, -1], [1, 2, -1], [1, 2, 0]])
     left = [
-        (s.x == MASK).sum(-1).tolist() for s in toys.ordered_bridge(MU, EVEN).trajectory(template=template, steps=3)
+        (s.x == MASK).sum(-1).tolist() for s in toys.ordered_bridge(MU, EVEN).trajectory(template=template, calls=3)
     ]
     assert left == [[3, 2, 1, 0], [2, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
 
@@ -165,9 +165,9 @@ def test_the_network_is_called_once_per_step_that_writes():
     bridge, calls = toys.ordered_bridge(MU, EVEN), []
     bridge.network.register_forward_hook(lambda *_: calls.append(1))
     for options, expected in [
-        ({"steps": 1}, 1),
-        ({"steps": 2}, 2),
-        ({"steps": 64}, 3),
+        ({"calls": 1}, 1),
+        ({"calls": 2}, 2),
+        ({"calls": 64}, 3),
         ({"sampler": "first_hitting"}, 3),
     ]:
         calls.clear()
@@ -177,7 +177,7 @@ def test_the_network_is_called_once_per_step_that_writes():
 
 def test_the_same_seed_gives_the_same_samples():
     bridge = toys.ordered_bridge(MU, EVEN)
-    one, two, other = (bridge.sample(64, steps=2, generator=seeded(seed)) for seed in (0, 0, 1))
+    one, two, other = (bridge.sample(64, calls=2, generator=seeded(seed)) for seed in (0, 0, 1))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 
@@ -188,7 +188,7 @@ def test_a_position_never_gets_a_state_that_it_lacks_nor_the_mask():
     network = dmb.OrderedTransformer.for_states(states, width=8, blocks=1, heads=2)
     with torch.no_grad():
         network.output.bias.copy_(torch.tensor([0.0, 0.0, 5.0, 5.0, 50.0]))  # it would like to, very much
-    for options in ({"steps": 1}, {"steps": 2}, {"sampler": "first_hitting"}):
+    for options in ({"calls": 1}, {"calls": 2}, {"sampler": "first_hitting"}):
         x = dmb.OrderedBridge(dmb.orders.Random(4), network, states).sample(500, generator=seeded("samples"), **options)
         assert (x < counts).all()
         assert (x.amax(0) == counts - 1).all()
@@ -332,8 +332,8 @@ def test_first_hitting_writes_one_position_per_call_whatever_the_grid(grid):
 
 
 def test_no_steps_at_all_are_refused():
-    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
-        toys.ordered_bridge(MU, EVEN).sample(2, steps=0)
+    with pytest.raises(ValueError, match="calls must be at least 1, got 0"):
+        toys.ordered_bridge(MU, EVEN).sample(2, calls=0)
 
 
 def test_no_samples_at_all_are_an_empty_batch():

@@ -16,7 +16,7 @@ from stopping import StopAfter, same
 
 QUICK = {
     "cycles": 2, "score_steps": 5, "matrix_steps": 2, "batch_size": 16, "orders": 2, "matrix_objective": "joint",
-    "chains": 8, "chain_steps": 4, "warmup": 2, "log_every": 3, "evaluate_every": 4, "evaluate_sequences": 20,
+    "chains": 8, "chain_calls": 4, "warmup": 2, "log_every": 3, "evaluate_every": 4, "evaluate_sequences": 20,
 }  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def test_the_best_model_in_the_folder_is_the_one_in_memory(straight):
 def test_a_model_trained_for_infilling_fills_in(straight):
     _, folder, _, _ = straight
     template = torch.tensor([[-1, 3, -1, 2], [1, -1, -1, -1], [-1, -1, -1, -1], [4, 3, 1, 2]]).repeat(25, 1)
-    x = dmb.Bridge.from_pretrained(folder).sample(template=template, steps=2, generator=seeded("fill"))
+    x = dmb.Bridge.from_pretrained(folder).sample(template=template, calls=2, generator=seeded("fill"))
     assert torch.equal(x[template >= 0], template[template >= 0])
     assert x.max() < 5
 

@@ -173,7 +173,7 @@ def data_of(mu, count, tmp_path):
 
 
 SETTINGS = {"batch_size": 64, "matrix_learning_rate": 0.03, "warmup": 5, "evaluate_sequences": 64, "log_every": 50,
-            "evaluate_every": 30, "chains": 16, "chain_steps": 4}  # fmt: skip
+            "evaluate_every": 30, "chains": 16, "chain_calls": 4}  # fmt: skip
 
 
 @pytest.mark.long

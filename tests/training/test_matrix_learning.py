@@ -114,7 +114,7 @@ def test_what_bears_the_papers_name_is_alive_after_the_first_matrix_learning(nam
 @pytest.mark.parametrize("name", ["text8_paper", "codes_paper"])
 def test_the_papers_recipes_take_a_step_of_each_phase_at_full_width(name):
     text = name == "text8_paper"
-    small = {"cycles": 2, "matrix_steps": 1, "score_steps": 1, "batch_size": 2, "chains": 2, "chain_steps": 2,
+    small = {"cycles": 2, "matrix_steps": 1, "score_steps": 1, "batch_size": 2, "chains": 2, "chain_calls": 2,
              "evaluate_every": 10, "evaluate_sequences": 2}  # fmt: skip
     wanted = recipe(name).changed(**small, **({"source": "pydocs", "length": 16} if text else {}))
     codes = np.random.default_rng(0).integers(0, 32, (40, 16))

@@ -19,7 +19,7 @@ from dmb.training.checkpoint import Checkpoints
 
 SOURCE = Path(__file__).parents[2] / "src"
 SETTINGS = {"cycles": 2, "score_steps": 8, "matrix_steps": 3, "evaluate_every": 8, "log_every": 1, "batch_size": 16,
-            "width": 16, "blocks": 1, "dropout": 0, "chains": 8, "chain_steps": 2, "evaluate_sequences": 16}  # fmt: skip
+            "width": 16, "blocks": 1, "dropout": 0, "chains": 8, "chain_calls": 2, "evaluate_sequences": 16}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

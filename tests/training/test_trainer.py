@@ -19,7 +19,7 @@ from dmb.training.phases import matrix_phase, score_phase
 from stopping import StopAfter, same
 
 QUICK = {
-    "cycles": 2, "score_steps": 12, "matrix_steps": 3, "batch_size": 16, "chains": 16, "chain_steps": 4, "warmup": 4,
+    "cycles": 2, "score_steps": 12, "matrix_steps": 3, "batch_size": 16, "chains": 16, "chain_calls": 4, "warmup": 4,
     "log_every": 4, "evaluate_every": 5, "evaluate_sequences": 20,
 }  # fmt: skip
 
@@ -276,7 +276,7 @@ def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
         "batch_size": 256,
         "chains": 1024,
         "evaluate_every": 120,
-        "chain_steps": 24,
+        "chain_calls": 24,
     }
     learner = Learner(make(data, dropout=0.0), TrainingSettings(start="random"), engine(accelerator="cpu"))
     truth = data.marginals()

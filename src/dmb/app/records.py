@@ -212,6 +212,8 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
     """An object of the dataclass `kind`; null is nan where a number is meant, and unknown names are left out."""
     if not isinstance(values, dict):
         raise ValueError(f"{file} must hold JSON objects, got {values!r}")
+    if "steps" in values:  # as it was called at first
+        values = {"calls": values["steps"], **values}
     known: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]
         value = values.get(field.name)

@@ -167,7 +167,7 @@ class Bridge(Pretrained, ABC):
 
     @property
     @abstractmethod
-    def usual_steps(self) -> int:
+    def usual_calls(self) -> int:
         """Network calls per sample by default."""
 
     @property
@@ -176,16 +176,16 @@ class Bridge(Pretrained, ABC):
         return False
 
     @property
-    def least_steps(self) -> int:
+    def least_calls(self) -> int:
         """The fewest network calls per sample, from nothing, that the model can do with."""
         return self.num_positions if self.from_left else 1
 
     @abstractmethod
-    def steps_within(self, most: int) -> int:
+    def calls_within(self, most: int) -> int:
         """Network calls per sample where `most` are affordable; whole paths are cheap, and take all they need."""
 
     @abstractmethod
-    def calls(self, steps: int, sampler: str, blanks: int) -> int:
+    def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
         """About how many network calls fill in so many blanks."""
 
     @property
@@ -325,7 +325,7 @@ class Bridge(Pretrained, ABC):
         self,
         count: int | None = None,
         *,
-        steps: int | None = None,
+        calls: int | None = None,
         sampler: str | Sampler | None = None,
         grid: str | Float[Tensor, " k"] = "canonical",
         label: Int[Tensor, " b"] | None = None,
@@ -338,7 +338,7 @@ class Bridge(Pretrained, ABC):
     ) -> Int[Tensor, "b d"]:
         """Draw sequences, or fill in the blanks of a template: the last state of `trajectory`, with its options."""
         *_, last = self.trajectory(
-            count, steps=steps, sampler=sampler, grid=grid, label=label, guidance=guidance, temperature=temperature,
+            count, calls=calls, sampler=sampler, grid=grid, label=label, guidance=guidance, temperature=temperature,
             top_p=top_p, template=template, legal=legal, generator=generator,
         )  # fmt: skip
         return last.x
@@ -347,7 +347,7 @@ class Bridge(Pretrained, ABC):
         self,
         count: int | None = None,
         *,
-        steps: int | None = None,
+        calls: int | None = None,
         sampler: str | Sampler | None = None,
         grid: str | Float[Tensor, " k"] = "canonical",
         label: Int[Tensor, " b"] | None = None,
@@ -362,7 +362,7 @@ class Bridge(Pretrained, ABC):
 
         Args:
             count: number of sequences. Default: the number of rows of the labels or the template, or 1.
-            steps: network calls; default: `usual_steps`.
+            calls: network calls; default: `usual_calls`.
             sampler: see the class of the model.
             grid: see `dmb.sampling.time_grid`.
             label: class of each sequence.
@@ -379,7 +379,7 @@ class Bridge(Pretrained, ABC):
         >>> import dmb
         >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]))
         >>> bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=16))
-        >>> [round(state.t, 2) for state in bridge.trajectory(4, steps=4, grid="uniform")]
+        >>> [round(state.t, 2) for state in bridge.trajectory(4, calls=4, grid="uniform")]
         [1.0, 0.75, 0.5, 0.25, 0.0]
         """
         rows = 1 if template is None or template.ndim == 1 else len(template)
@@ -398,7 +398,7 @@ class Bridge(Pretrained, ABC):
         decoding = Decoding(
             label=label, guidance=guidance, temperature=temperature, top_p=top_p, given=given, legal=legal
         )
-        return self._states(self._chain(decoding, count, kept, steps, sampler, grid, generator))
+        return self._states(self._chain(decoding, count, kept, calls, sampler, grid, generator))
 
     @abstractmethod
     def _chain(
@@ -406,7 +406,7 @@ class Bridge(Pretrained, ABC):
         decoding: Decoding,
         count: int,
         kept: Int[Tensor, "r d"] | None,
-        steps: int | None,
+        calls: int | None,
         sampler: str | Sampler | None,
         grid: str | Float[Tensor, " k"],
         generator: torch.Generator | None,
@@ -422,14 +422,14 @@ class Bridge(Pretrained, ABC):
             yield state
 
     def estimate_marginals(
-        self, *, chains: int = 256, steps: int = 32, generator: torch.Generator | None = None
+        self, *, chains: int = 256, calls: int = 32, generator: torch.Generator | None = None
     ) -> Float[Tensor, "d n"]:
         """The model's own marginals by sampling (Eq. 10), see `dmb.sampling.estimate_marginals`."""
         with self._evaluating():
-            return estimate_marginals(self, chains=chains, steps=steps, generator=generator)
+            return estimate_marginals(self, chains=chains, calls=calls, generator=generator)
 
     @abstractmethod
-    def arrivals(self, chains: int, *, steps: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
+    def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
         """The law of where each of a few chains goes in the last of its steps."""
 
     @contextmanager
@@ -478,7 +478,7 @@ class Bridge(Pretrained, ABC):
         """`KL(μ || p_0)` per position, if the model has an estimate `p_0` of the data's marginals."""
         return None
 
-    def reestimate(self, *, chains: int, steps: int, generator: torch.Generator | None = None) -> None:
+    def reestimate(self, *, chains: int, calls: int, generator: torch.Generator | None = None) -> None:
         """Estimate the marginals by sampling (Eq. 10), if the model has a use for them."""
 
     def start_random(self, generator: torch.Generator) -> None:

@@ -58,13 +58,13 @@ class MarkovBridge(Bridge):
 
     The `sampler` of `sample` and `trajectory` is `ancestral` (default; exact for any step), `first_hitting`, `tweedie`
     or `euler` (the paper's); or your own function, see `dmb.sampling.Sampler`. With a score head: `tweedie` (default)
-    or `euler`. `first_hitting` calls the network when a token changes, and with `steps` at that many times besides.
+    or `euler`. `first_hitting` calls the network when a token changes, and with `calls` at that many times besides.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
     >>> bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=16))
     >>> generator = torch.Generator().manual_seed(0)
-    >>> bridge.sample(4, steps=8, generator=generator).shape
+    >>> bridge.sample(4, calls=8, generator=generator).shape
     torch.Size([4, 2])
     >>> data = torch.tensor([[0, 1], [2, 1], [0, 2]])
     >>> bridge.loss(data, generator=generator).shape
@@ -107,14 +107,14 @@ class MarkovBridge(Bridge):
         return tuple(SAMPLERS) if self.has_posterior else ("tweedie", "euler")
 
     @property
-    def usual_steps(self) -> int:
+    def usual_calls(self) -> int:
         return 64
 
-    def steps_within(self, most: int) -> int:
-        return min(self.usual_steps, most)
+    def calls_within(self, most: int) -> int:
+        return min(self.usual_calls, most)
 
-    def calls(self, steps: int, sampler: str, blanks: int) -> int:
-        return steps + (blanks if sampler == "first_hitting" else 0)
+    def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
+        return calls + (blanks if sampler == "first_hitting" else 0)
 
     @property
     def forward_process(self) -> ForwardProcess:
@@ -315,7 +315,7 @@ class MarkovBridge(Bridge):
         decoding: Decoding,
         count: int,
         kept: Int[Tensor, "r d"] | None,
-        steps: int | None,
+        calls: int | None,
         sampler: str | Sampler | None,
         grid: str | Float[Tensor, " k"],
         generator: torch.Generator | None,
@@ -326,9 +326,9 @@ class MarkovBridge(Bridge):
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
             self._warn_of_doubt(kept, decoding.given[: len(kept)])
-        if steps is None:
-            steps = 1 if sampler == "first_hitting" else self.usual_steps
-        return run(Denoiser(self, **vars(decoding)), x_T, time_grid(self.process, steps, grid), generator)
+        if calls is None:
+            calls = 1 if sampler == "first_hitting" else self.usual_calls
+        return run(Denoiser(self, **vars(decoding)), x_T, time_grid(self.process, calls, grid), generator)
 
     @property
     def knows_given(self) -> bool:
@@ -353,8 +353,8 @@ class MarkovBridge(Bridge):
                 stacklevel=5,
             )
 
-    def arrivals(self, chains: int, *, steps: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
-        return arrivals(self, chains, steps, generator)
+    def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
+        return arrivals(self, chains, calls, generator)
 
     # -- what training asks -------------------------------------------------------------------------------------------
 
@@ -424,13 +424,13 @@ class MarkovBridge(Bridge):
         mu, p_0 = self._over_names(mu).double(), self.process.p_0.double()
         return (torch.special.xlogy(mu, mu) - torch.special.xlogy(mu, p_0)).sum(-1).mean().item()
 
-    def reestimate(self, *, chains: int, steps: int, generator: torch.Generator | None = None) -> None:
+    def reestimate(self, *, chains: int, calls: int, generator: torch.Generator | None = None) -> None:
         """Replace `p_0` by the model's own marginals (Eq. 10), smoothed by one more chain that is uniform.
 
         The extra chain keeps every state possible: data in a state of probability 0 would cost infinitely many bits.
         """
         process = self.process
-        estimate = self.estimate_marginals(chains=chains, steps=steps, generator=generator)
+        estimate = self.estimate_marginals(chains=chains, calls=calls, generator=generator)
         if len(process.p_0) == 1:  # positions share one estimate, and still do
             estimate = estimate.mean(0, keepdim=True)
         uniform = process.data_states.to(estimate.dtype)

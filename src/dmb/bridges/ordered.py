@@ -41,15 +41,15 @@ class OrderedBridge(Bridge):
         lengths: for sequences of different lengths, padded at the end: the law of the length. Padding is then given in
             `loss`, `bound` and `sample`. Default: all sequences have all positions.
 
-    By default `sample` and `trajectory` write one position per call of the network, and are exact. With fewer `steps`,
+    By default `sample` and `trajectory` write one position per call of the network, and are exact. With fewer `calls`,
     positions of one call are drawn independently, given those of earlier calls. The `sampler` is `ancestral` (default),
-    or `first_hitting`: one position per call whatever `steps` is.
+    or `first_hitting`: one position per call whatever `calls` is.
 
     >>> import dmb
     >>> states = dmb.States.with_mask(num_positions=4, num_values=3)
     >>> network = dmb.OrderedTransformer.for_states(states, width=16, heads=2, blocks=1)
     >>> bridge = dmb.OrderedBridge(dmb.orders.Random(4), network, states)
-    >>> bridge.sample(2, steps=2).shape
+    >>> bridge.sample(2, calls=2).shape
     torch.Size([2, 4])
     >>> bridge.bound(torch.tensor([[0, 1, 2, 0]])).bits_per_token  # an untrained network: three values, all alike
     1.584962...
@@ -88,18 +88,18 @@ class OrderedBridge(Bridge):
         return network
 
     @property
-    def usual_steps(self) -> int:
+    def usual_calls(self) -> int:
         return self.num_positions
 
     @property
     def from_left(self) -> bool:
         return self.ordered.order is not None
 
-    def steps_within(self, most: int) -> int:
+    def calls_within(self, most: int) -> int:
         return self.num_positions
 
-    def calls(self, steps: int, sampler: str, blanks: int) -> int:
-        return max(1, blanks) if self.from_left or sampler == "first_hitting" else steps
+    def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
+        return max(1, blanks) if self.from_left or sampler == "first_hitting" else calls
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class OrderedBridge(Bridge):
         decoding: Decoding,
         count: int,
         kept: Int[Tensor, "r d"] | None,
-        steps: int | None,
+        calls: int | None,
         sampler: str | Sampler | None,
         grid: str | Float[Tensor, " k"],
         generator: torch.Generator | None,
@@ -269,7 +269,7 @@ class OrderedBridge(Bridge):
         if sampler is not None and not isinstance(sampler, str):
             raise ValueError(f"sampler must be one of {', '.join(self.samplers)} for an OrderedBridge, got a function")
         name = checks.choice("sampler", sampler or self.samplers[0], self.samplers)
-        shares = share_grid(self.usual_steps if steps is None else steps, grid)
+        shares = share_grid(self.usual_calls if calls is None else calls, grid)
         x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
@@ -277,12 +277,12 @@ class OrderedBridge(Bridge):
         blanks = max((x_T == self.num_states - 1).sum(-1).tolist(), default=0)
         if self.from_left and len(shares) <= blanks:
             kind = type(self.ordered).__name__
-            raise ValueError(f"steps must be left out for a {kind}, which writes one of {blanks} blanks per call")
-        one_by_one = name == "first_hitting" or self.from_left or (steps is None and grid == "canonical")
+            raise ValueError(f"calls must be left out for a {kind}, which writes one of {blanks} blanks per call")
+        one_by_one = name == "first_hitting" or self.from_left or (calls is None and grid == "canonical")
         return in_order(self.ordered, self.states, decoding, x_T, turn, None if one_by_one else shares, generator)
 
-    def arrivals(self, chains: int, *, steps: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
-        x = self.sample(chains, steps=max(steps, self.least_steps), generator=generator)
+    def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
+        x = self.sample(chains, calls=max(calls, self.least_calls), generator=generator)
         return F.one_hot(x, self.num_states).to(torch.get_default_dtype())
 
     # -- what training asks -------------------------------------------------------------------------------------------

@@ -163,13 +163,13 @@ def clocks_at(process: ForwardProcess, times: Float[Tensor, " k"], batch: int) -
 
 
 def time_grid(
-    process: ForwardProcess, steps: int, grid: str | Float[Tensor, " k"] = "canonical"
+    process: ForwardProcess, calls: int, grid: str | Float[Tensor, " k"] = "canonical"
 ) -> Float[Tensor, " k"]:
-    """Times from 1 down to 0 (float64, `[steps + 1]`).
+    """Times from 1 down to 0 (float64, `[calls + 1]`).
 
     Args:
         process: the forward process.
-        steps: number of steps; ignored if `grid` is a tensor.
+        calls: number of steps, one network call each; ignored if `grid` is a tensor.
         grid: `canonical` (equal shares of all changes per step, whatever the schedule), `uniform` in `t`, `cosine` (few
             changes in the first steps, many in the last), or your own times, decreasing from 1 to 0.
 
@@ -178,8 +178,8 @@ def time_grid(
     tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
     """
     if isinstance(grid, Tensor):
-        return share_grid(steps, grid)
-    share = share_grid(steps, grid).to(process.device)
+        return share_grid(calls, grid)
+    share = share_grid(calls, grid).to(process.device)
     one = torch.ones(1, dtype=torch.float64, device=process.device)
     if grid == "uniform" or not (process.exits(one).intensity * process.p_0 > 0).any():  # or nothing ever changes
         return share
@@ -192,8 +192,8 @@ def time_grid(
     return times
 
 
-def share_grid(steps: int, grid: str | Float[Tensor, " k"] = "canonical") -> Float[Tensor, " k"]:
-    """The share of changes left after every step, from 1 down to 0 (float64, `[steps + 1]`); grids as in `time_grid`.
+def share_grid(calls: int, grid: str | Float[Tensor, " k"] = "canonical") -> Float[Tensor, " k"]:
+    """The share of changes left after every step, from 1 down to 0 (float64, `[calls + 1]`); grids as in `time_grid`.
 
     >>> share_grid(4)
     tensor([1.0000, 0.7500, 0.5000, 0.2500, 0.0000], dtype=torch.float64)
@@ -204,9 +204,9 @@ def share_grid(steps: int, grid: str | Float[Tensor, " k"] = "canonical") -> Flo
             raise ValueError(f"grid must fall strictly from 1 to 0, got {grid.tolist()[:8]}")
         return grid
     checks.choice("grid", grid, GRIDS)
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
-    share = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
+    if calls < 1:
+        raise ValueError(f"calls must be at least 1, got {calls}")
+    share = torch.linspace(1, 0, calls + 1, dtype=torch.float64)
     return torch.sin(torch.pi / 2 * share) if grid == "cosine" else share
 
 

@@ -176,7 +176,7 @@ class Learner:
         """Replace `p_0` by the model's own marginals (Eq. 10)."""
         settings = self.settings
         generator = seeded(settings.seed, "marginals", self.progress.cycle, device=self.fabric.device)
-        self.averaged.reestimate(chains=settings.chains, steps=settings.chain_steps, generator=generator)
+        self.averaged.reestimate(chains=settings.chains, calls=settings.chain_calls, generator=generator)
         self.progress.prior_bits = self.prior_bits()
 
     def hand_over(self, bridge: Bridge) -> None:

@@ -34,7 +34,7 @@ class TrainingSettings:
     """Between cycles, replace p_0 by the marginals of the model's samples (Eq. 10)."""
     chains: int = 256
     """Number of samples for this estimate of p_0."""
-    chain_steps: int = 32
+    chain_calls: int = 32
     """Steps per sample for this estimate of p_0."""
 
     batch_size: int = 128
@@ -124,7 +124,7 @@ class TrainingSettings:
         return self.cycles * self.score_steps
 
     def __post_init__(self) -> None:
-        counts = ("cycles", "score_steps", "chains", "chain_steps", "orders", "accumulate", "evaluate_sequences")
+        counts = ("cycles", "score_steps", "chains", "chain_calls", "orders", "accumulate", "evaluate_sequences")
         others = ("matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "weight_decay", "clip", "singles",
                   "matrix_weight_decay", "matrix_clip")  # fmt: skip
         check_common(self, counts, others)
@@ -132,7 +132,7 @@ class TrainingSettings:
         _require(0 < rate <= MOST_RATE, "matrix_learning_rate", f"in (0, {MOST_RATE:,}]", rate)
         for name in ("weight_decay", "matrix_weight_decay"):
             _require(getattr(self, name) <= MOST_RATE, name, f"at most {MOST_RATE:,}", getattr(self, name))
-        for name in ("orders", "accumulate", "chains", "chain_steps"):
+        for name in ("orders", "accumulate", "chains", "chain_calls"):
             _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
         _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
         _require(self.infill is None or 0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)

@@ -198,7 +198,7 @@ class Algorithm1(Learner):
         settings, fabric, bound = self.settings, self.fabric, self._bound(self.averaged)
         sample = self.averaged.sample(
             1,
-            steps=max(settings.chain_steps, self.averaged.least_steps),
+            calls=max(settings.chain_calls, self.averaged.least_calls),
             generator=seeded(settings.seed, "sample", device=fabric.device),
         )
         report = self._report(

@@ -22,7 +22,7 @@ from dmb.app.records import read_evaluations
 from dmb.app.runs import Run
 
 TINY = flags(cycles=1, score_steps=6, matrix_steps=2, evaluate_every=3, log_every=2, width=16, blocks=1, batch_size=8,
-             chains=8, chain_steps=2, evaluate_sequences=8)  # fmt: skip
+             chains=8, chain_calls=2, evaluate_sequences=8)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_a_run_folder_holds_what_it_should(run):
     assert [record["phase"] for record in records] == phases
     assert list((run / "tensorboard").glob("events*"))
     bridge = dmb.Bridge.from_pretrained(run)
-    assert bridge.sample(2, steps=2).shape == (2, 64)
+    assert bridge.sample(2, calls=2).shape == (2, 64)
     assert len(list((run / "samples").iterdir())) == 2
 
 
@@ -81,12 +81,22 @@ def test_evaluate_gives_the_same_figure_twice_and_another_with_another_seed(run,
 
 
 def test_sample_writes_the_datas_own_format(run, tmp_path, capsys):
-    assert dmb_("sample", run, "-n", 3, "--steps", 2, "--out", tmp_path / "more.npy") == 0
+    assert dmb_("sample", run, "-n", 3, "--calls", 2, "--out", tmp_path / "more.npy") == 0
     images = np.load(tmp_path / "more.npy")
     assert images.shape == (3, 8, 8)
     assert capsys.readouterr().out == f"{tmp_path / 'more.npy'}\n"
-    assert dmb_("sample", run, "-n", 2, "--steps", 2, "--json") == 0
+    assert dmb_("sample", run, "-n", 2, "--calls", 2, "--json") == 0
     assert np.array(json.loads(capsys.readouterr().out)["tokens"]).shape == (2, 64)
+
+
+def test_steps_is_another_name_for_calls_and_says_so(run, capsys):
+    said = []
+    for words in (["--calls", 2], ["--steps", 2], ["--steps=2"]):
+        assert dmb_("sample", run, "-n", 2, *words, "--json") == 0
+        said.append(capsys.readouterr())
+    assert said[0].out == said[1].out == said[2].out
+    assert "--steps is another name for --calls" not in said[0].err
+    assert all("--steps is another name for --calls" in each.err for each in said[1:])
 
 
 def test_a_resumed_run_goes_on_with_its_own_settings(run, capsys):
@@ -249,7 +259,7 @@ def test_a_table_comes_back_as_a_table(tmp_path, capsys):
     settings = flags(cycles=2, score_steps=150, evaluate_every=150, width=32, chains=64, batch_size=64)
     run = tmp_path / "run"
     assert dmb_("train", tmp_path / "survey.csv", "--out", run, "--accelerator", "cpu", *settings) == 0
-    assert dmb_("sample", run, "-n", 600, "--steps", 8, "--out", tmp_path / "more.csv") == 0
+    assert dmb_("sample", run, "-n", 600, "--calls", 8, "--out", tmp_path / "more.csv") == 0
     with open(tmp_path / "more.csv", newline="") as file:
         header, *rows = csv.reader(file)
     assert header == names
@@ -260,7 +270,7 @@ def test_a_table_comes_back_as_a_table(tmp_path, capsys):
         distance = sum(abs(truth[value] / 800 - seen[value] / 600) for value in truth) / 2
         assert distance < 0.13  # 20 cities drawn 600 and 800 times differ by 0.07 on average
     capsys.readouterr()
-    assert dmb_("sample", run, "-n", 4, "--steps", 4, "--template", "colour=red, yes=no", "--json") == 0
+    assert dmb_("sample", run, "-n", 4, "--calls", 4, "--template", "colour=red, yes=no", "--json") == 0
     texts = json.loads(capsys.readouterr().out)["text"]
     assert all("colour=red" in text and "yes=no" in text for text in texts)
     assert dmb_("sample", run, "--length", 2) == 2
@@ -271,16 +281,16 @@ def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
     (tmp_path / "novel.txt").write_text("der Fluß ist tief. " * 400, encoding="utf-8")
     run = tmp_path / "run"
     assert dmb_("train", "novel.txt", "--out", run, "--accelerator", "cpu", *TINY, *flags(length=19, heads=2)) == 0
-    assert dmb_("sample", run, "-n", 1, "--steps", 4, "--template", "der ____ ist") == 0
+    assert dmb_("sample", run, "-n", 1, "--calls", 4, "--template", "der ____ ist") == 0
     text = capsys.readouterr().out.rstrip("\n")
     assert len(text) == 19
     assert text.startswith("der ")
     assert text[8:12] == " ist"
-    assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 50, "--json") == 0
+    assert dmb_("sample", run, "-n", 2, "--calls", 4, "--length", 50, "--json") == 0
     said = capsys.readouterr()
     assert [len(text) for text in json.loads(said.out)["text"]] == [50, 50]
     assert said.err == "written in windows of 19, each given half of the one before\n"
-    assert dmb_("sample", run, "-n", 2, "--steps", 4, "--length", 7, "--json") == 0
+    assert dmb_("sample", run, "-n", 2, "--calls", 4, "--length", 7, "--json") == 0
     assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [7, 7]
     for length in (0, -5):
         assert dmb_("sample", run, "--length", length) == 2
@@ -393,7 +403,7 @@ def test_a_folder_of_images_is_trained_on_and_sampled_as_a_sheet(tmp_path, capsy
     run = Run.open(tmp_path / "run")
     assert (run.recipe.data.levels, run.data().num_states, run.codec.shape) == (4, 4, [3, 4, 3])
     assert len(list((tmp_path / "run" / "samples").glob("*.png"))) == 2
-    assert dmb_("sample", "run", "-n", 4, "--steps", 2, "--out", "x.png") == 0
+    assert dmb_("sample", "run", "-n", 4, "--calls", 2, "--out", "x.png") == 0
     with Image.open(tmp_path / "x.png") as sheet:
         assert sheet.size == (2 * 128 + 2, 2 * 96 + 2)
     assert dmb_("evaluate", "run", "--data", "photos", "--sequences", 2) == 0
@@ -445,7 +455,7 @@ def test_a_class_is_sampled_by_its_name(tmp_path, capsys, monkeypatch):
         return trajectory(bridge, count, label=label, **options)
 
     monkeypatch.setattr(dmb.Bridge, "trajectory", recorded)
-    assert [dmb_("sample", run.path, "-n", 2, "--steps", 1, "--label", given) for given in ("dog", 0)] == [0, 0]
+    assert [dmb_("sample", run.path, "-n", 2, "--calls", 1, "--label", given) for given in ("dog", 0)] == [0, 0]
     assert labels == [[1, 1], [0, 0]]
     assert dmb_("sample", run.path, "--label", "owl") == 2
     assert "--label must be a class ('cat', 'dog') or its number, got 'owl'" in capsys.readouterr().err
@@ -533,7 +543,7 @@ def test_a_recipe_of_ones_own_with_a_network_of_ones_own(tmp_path, capsys):
     assert (there.recipe.network.girth, there.recipe.network.ages) == (12, (3, 4, 5))
     assert "--girth 12 --ages 3 4 5 --cycles 1" in json.loads((tmp_path / "run" / "run.json").read_text())["command"]
     assert dmb_("evaluate", "run", "--sequences", 4, *own) == 0
-    assert dmb_("sample", "run", "-n", 1, "--steps", 2, *own) == 0
+    assert dmb_("sample", "run", "-n", 1, "--calls", 2, *own) == 0
     assert "dmb resume run --recipe mine.py:small continues" in capsys.readouterr().err
     assert dmb_("resume", "run", *own, *sizes, "--score-steps", 9, "--accelerator", "cpu") == 0
     again = ["train", "digits", *own, "--out", "run", "--resume", "--accelerator", "cpu"]

@@ -26,7 +26,7 @@ from stopping import same
 
 TINY = ["--accelerator", "cpu", *flags(
     cycles=1, score_steps=4, matrix_steps=1, evaluate_every=2, log_every=1, width=8, blocks=1, batch_size=4, chains=4,
-    chain_steps=2, evaluate_sequences=4
+    chain_calls=2, evaluate_sequences=4
 )]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_a_checkpoint_that_a_file_manager_has_copied_is_passed_over(run):
 def test_a_flipped_bit_is_refused(run, refused, file, command):
     flip(run / file, -7)
     if (file, command) == ("data.safetensors", "sample"):
-        assert dmb_("sample", run, "-n", 1, "--steps", 2) == 0  # which does not read it
+        assert dmb_("sample", run, "-n", 1, "--calls", 2) == 0  # which does not read it
     else:
         assert f"{run / file} is damaged, because its digest does not match: restore it" in refused(command, run)
 
@@ -200,7 +200,7 @@ def test_a_flipped_bit_is_refused(run, refused, file, command):
 def test_a_model_with_a_tensor_of_another_kind_is_refused(run, refused, name, wrong, message):
     tensors, _ = read_tensors(run / "model.safetensors")
     write_tensors(run / "model.safetensors", tensors | {name: wrong(tensors[name])})
-    assert message in refused("sample", run, "-n", 1, "--steps", 2)
+    assert message in refused("sample", run, "-n", 1, "--calls", 2)
 
 
 @pytest.mark.parametrize("wrong", [lambda x: x[..., :-1], lambda x: x.double() + 1, lambda x: x[None]])
@@ -358,7 +358,7 @@ def test_names_that_are_empty_or_not_utf8_are_refused(run, refused, command, mes
 
 
 def test_an_empty_template_means_that_nothing_is_known(run, capsys):
-    assert dmb_("sample", run, "-n", 1, "--steps", 2, "--template", "") == 0
+    assert dmb_("sample", run, "-n", 1, "--calls", 2, "--template", "") == 0
 
 
 def test_help_says_that_torchscript_runs_code(capsys):

@@ -14,7 +14,7 @@ from dmb.app.runs import Run
 import oracles
 
 SHORT = flags(score_steps=80, evaluate_every=80, batch_size=16, width=32, blocks=1, heads=2, dropout=0.0,
-              evaluate_sequences=40, chain_steps=4, learning_rate=1e-2, warmup=10, ema=0.9)  # fmt: skip
+              evaluate_sequences=40, chain_calls=4, learning_rate=1e-2, warmup=10, ema=0.9)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_bits_per_residue_are_below_the_unigrams_and_above_the_truth(run, capsys
 @pytest.mark.usefixtures("no_type_checks")
 def test_lengths_of_samples_are_those_of_the_data_and_nothing_stands_after_the_end(run):
     bridge, data = Run.open(run).bridge(), dmb.data.load(run.parent / "proteins.fasta")
-    x = bridge.sample(1500, steps=2, generator=torch.Generator().manual_seed(0))
+    x = bridge.sample(1500, calls=2, generator=torch.Generator().manual_seed(0))
     found = data.lengths.of(x)  # raises if a residue stands after padding
     assert oracles.chi_square_p_value(torch.bincount(found, minlength=61)[1:], data.lengths.p) > 1e-5
     histogram = np.array(data.lengths.counts) / len(data.train)
@@ -52,13 +52,13 @@ def test_lengths_of_samples_are_those_of_the_data_and_nothing_stands_after_the_e
 
 @pytest.mark.usefixtures("no_type_checks")
 def test_samples_come_out_as_fasta_and_templates_are_kept(run, tmp_path, capsys):
-    assert dmb_("sample", run, "-n", 5, "--steps", 4, "--template", "AC__F", "--out", tmp_path / "new.fasta") == 0
+    assert dmb_("sample", run, "-n", 5, "--calls", 4, "--template", "AC__F", "--out", tmp_path / "new.fasta") == 0
     again = (tmp_path / "new.fasta").read_text().split(">")[1:]
     residues = ["".join(record.splitlines()[1:]) for record in again]
     assert [record.splitlines()[0] for record in again] == [f"sample_{k}" for k in range(1, 6)]
     assert all(text[:2] == "AC" and text[4] == "F" and set(text) <= set(sequences.LETTERS) for text in residues)
     capsys.readouterr()
-    assert dmb_("sample", run, "-n", 3, "--steps", 4, "--length", 33) == 0
+    assert dmb_("sample", run, "-n", 3, "--calls", 4, "--length", 33) == 0
     assert [len(text) for text in capsys.readouterr().out.split()] == [33, 33, 33]
     assert dmb_("sample", run, "--length", 90) == 2
     assert "--length must be at most 60, the longest record, got 90" in capsys.readouterr().err

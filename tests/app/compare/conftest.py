@@ -26,7 +26,7 @@ def planned(tmp_path):
             "steps": 10,
             "sequences": 32,
         } | options
-        small = {"evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_steps": 2}
+        small = {"evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_calls": 2}
         recipe = recipes.recipe("digits").changed(patience=0)
         recipe = replace(recipe, network=replace(recipe.network, **{"width": 16, "blocks": 1} | dict(network)))
         recipe = replace(recipe, training=replace(recipe.training, **small | dict(training)))

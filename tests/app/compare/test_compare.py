@@ -12,7 +12,7 @@ import dmb.app.compare.running
 from commands import dmb_, flags
 from dmb.app.compare import compare
 
-SETTINGS = {"width": 16, "blocks": 1, "evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_steps": 2}
+SETTINGS = {"width": 16, "blocks": 1, "evaluate_every": 5, "evaluate_sequences": 32, "chains": 4, "chain_calls": 2}
 SET = flags(**SETTINGS)
 SMALL = ["--seeds", 1, "--steps", 10, "--sequences", 32]
 

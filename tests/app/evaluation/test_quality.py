@@ -84,7 +84,7 @@ def recipe(source, levels=None, **options):
         process=ProcessChoice(),
         network=NetworkChoice(network="mlp", width=8, blocks=1, conditioning=8, **options),
         training=dmb.TrainingSettings(cycles=1, score_steps=2, matrix_steps=1, batch_size=4, evaluate_sequences=4, chains=2,
-                              chain_steps=2, log_every=2, evaluate_every=2),
+                              chain_calls=2, log_every=2, evaluate_every=2),
     )  # fmt: skip
 
 
@@ -126,16 +126,16 @@ def _root(covariance):
 def test_distances_are_those_of_samples_and_of_training_images_before_and_after_the_codec(images):
     data, whole = dmb.data.images(images, levels=3), dmb.data.images(images)
     bridge = bridge_for(data)
-    result = image_quality(bridge, RealImages(data, images=40), steps=3, seed=5)
+    result = image_quality(bridge, RealImages(data, images=40), calls=3, seed=5)
     test = whole.codec.images(whole.test[:])
     rows = whole.train.spread(40)
     training, after = whole.codec.images(whole.train[rows]), data.codec.images(data.train[rows])
-    made = data.codec.images(bridge.sample(40, steps=3, generator=seeding.seeded(5, "samples")))
+    made = data.codec.images(bridge.sample(40, calls=3, generator=seeding.seeded(5, "samples")))
     assert result.real == pytest.approx(distance(training, test), rel=1e-4)
     assert result.floor == pytest.approx(distance(after, test), rel=1e-4)
     assert result.fid == pytest.approx(distance(made, test), rel=1e-4)
     assert result.real < result.floor < result.fid
-    assert (result.images, result.split, result.steps, result.sampler, result.seed) == (40, "test", 3, "ancestral", 5)
+    assert (result.images, result.split, result.calls, result.sampler, result.seed) == (40, "test", 3, "ancestral", 5)
     assert result.inception_score is None
 
 
@@ -146,7 +146,7 @@ def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_pa
     vqvae.write(tmp_path / "vqvae")
     write_codes(tmp_path / "vqvae", vqvae, dmb.data.images(source))
     data, whole = load(tmp_path / "vqvae"), dmb.data.images(source)
-    result = image_quality(bridge_for(data), RealImages(data, images=10), steps=1)
+    result = image_quality(bridge_for(data), RealImages(data, images=10), calls=1)
     test, rows = whole.codec.images(whole.test[:]), whole.train.spread(10)
     assert result.real == pytest.approx(distance(whole.codec.images(whole.train[rows]), test), rel=1e-3)
     assert result.floor == pytest.approx(distance(data.codec.images(data.train[rows]), test), rel=1e-3)
@@ -166,20 +166,20 @@ def test_a_perfect_model_reaches_the_floor(images, levels, monkeypatch):
 
 def test_images_of_the_split_itself_are_at_no_distance(images):
     data = dmb.data.images(images)
-    result = image_quality(bridge_for(data), RealImages(data, "train", images=40), steps=1)
+    result = image_quality(bridge_for(data), RealImages(data, "train", images=40), calls=1)
     assert result.real == result.floor == pytest.approx(0, abs=1e-8)
 
 
 def test_images_are_looked_at_but_once(images):
     data = dmb.data.images(images, levels=4)
     for seed, looks in ((0, 4 * 40), (0, 4 * 40), (1, 5 * 40)):  # samples, test, training, training after the codec
-        image_quality(bridge_for(data), RealImages(data, images=40), steps=2, seed=seed)
+        image_quality(bridge_for(data), RealImages(data, images=40), calls=2, seed=seed)
         assert Brightness.seen == looks
 
 
 def test_without_loss_in_the_codec_the_floor_is_the_distance_of_real_images(images):
     data = dmb.data.images(images)
-    image_quality(bridge_for(data), RealImages(data, images=40), steps=2)
+    image_quality(bridge_for(data), RealImages(data, images=40), calls=2)
     assert Brightness.seen == 3 * 40
 
 
@@ -189,7 +189,7 @@ def test_samples_have_classes_as_often_as_training_data(tmp_path, monkeypatch):
     real = dmb.Bridge.trajectory
     monkeypatch.setattr(dmb.Bridge, "trajectory", lambda self, n, **o: asked.append(o) or real(self, n, **o))
     monkeypatch.setattr(dmb.app.evaluation.drawing, "AT_ONCE", 16)
-    image_quality(bridge, RealImages(data, images=40), steps=1, guidance=2.0)
+    image_quality(bridge, RealImages(data, images=40), calls=1, guidance=2.0)
     assert torch.equal(torch.cat([options["label"] for options in asked]), data.train.labels(data.train.spread(40)))
     assert [len(options["label"]) for options in asked] == [16, 16, 8]
     assert {options["guidance"] for options in asked} == {2.0}
@@ -201,7 +201,7 @@ def test_the_inception_score_is_that_of_the_samples(tmp_path, network):
         **{part: Pixels(pixels(120, seed), 256) for seed, part in enumerate(("train", "validation", "test"))},
     )  # fmt: skip
     bridge = bridge_for(data)
-    result = image_quality(bridge, RealImages(data, images=100, score=True), steps=1)
+    result = image_quality(bridge, RealImages(data, images=100, score=True), calls=1)
     made = data.codec.images(torch.cat([*_batches(bridge, 100)]))
     mean, deviation = inception_score(network.classified(features(network, made)))
     assert (result.inception_score, result.inception_score_deviation) == pytest.approx((mean, deviation))
@@ -211,11 +211,11 @@ def test_the_inception_score_is_that_of_the_samples(tmp_path, network):
 def _batches(bridge, count):
     generator = seeding.seeded(0, "samples")
     for first in range(0, count, 64):
-        yield bridge.sample(min(64, count - first), steps=1, generator=generator)
+        yield bridge.sample(min(64, count - first), calls=1, generator=generator)
 
 
 RESULT = ImageQuality(
-    split="test", images=10_000, fid=12.345, floor=5.0, real=3.0, sampler="ancestral", steps=64, guidance=1.0, seed=0,
+    split="test", images=10_000, fid=12.345, floor=5.0, real=3.0, sampler="ancestral", calls=64, guidance=1.0, seed=0,
     num_features=2048,
 )  # fmt: skip
 
@@ -227,7 +227,7 @@ def test_a_result_reads_well_and_warns_of_singular_covariances():
     assert "floor 5.00" in lines[1]
     assert "singular" not in str(replace(RESULT, images=2049))
     assert "singular" in str(replace(RESULT, images=2048))
-    assert "(ancestral, 64 steps, guidance 2)" in str(replace(RESULT, guidance=2.0))
+    assert "(ancestral, 64 calls, guidance 2)" in str(replace(RESULT, guidance=2.0))
 
 
 # -- mistakes, before any work ----------------------------------------------------------------------------------------
@@ -282,17 +282,17 @@ def kept(run):
 
 
 def test_the_command_prints_and_keeps_the_distance(run, capsys):
-    assert dmb_("fid", run.path, "--images", 40, "--steps", 2) == 0
+    assert dmb_("fid", run.path, "--images", 40, "--calls", 2) == 0
     fid, floor = capsys.readouterr().out.splitlines()[:2]
     assert set(kept(run)) == {"images"}
     result = kept(run)["images"]["test"]
-    assert fid.startswith(f"FID {result['fid']:.2f} of 40 samples to test images (ancestral, 2 steps)")
+    assert fid.startswith(f"FID {result['fid']:.2f} of 40 samples to test images (ancestral, 2 calls)")
     assert floor.startswith(f"floor {result['floor']:.2f} ")
     assert result["step"] == run.best().step
 
 
 def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, capsys):
-    options = ["--images", 30, "--steps", 1, "--json"]
+    options = ["--images", 30, "--calls", 1, "--json"]
     assert dmb_("evaluate", run.path, "--json") == 0
     before = kept(run)
     assert dmb_("fid", run.path, *options) == 0
@@ -311,7 +311,7 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
     [
         ("", "images must be at most 40, the size of the test split of images, got 10000"),
         ("--images 0", "images must be at least 2 for FID, got 0"),
-        ("--images 40 --steps 0", "steps must be at least 1, got 0"),
+        ("--images 40 --calls 0", "calls must be at least 1, got 0"),
         ("--images 40 --guidance 2", "guidance .*"),
         ("--score --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
     ],

@@ -24,7 +24,7 @@ def recipe(**choices):
         ),
         training=dmb.TrainingSettings(
             cycles=2, score_steps=4, matrix_steps=2, batch_size=8, log_every=2, evaluate_every=2, evaluate_sequences=16,
-            chains=8, chain_steps=4, matrix_objective=choices.pop("objective", "prior"),
+            chains=8, chain_calls=4, matrix_objective=choices.pop("objective", "prior"),
         ),
         order=OrderChoice(write_order=choices.pop("write_order", None)),
         process=ProcessChoice(**choices),

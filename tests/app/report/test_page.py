@@ -210,14 +210,17 @@ def test_image_quality_is_shown_if_it_was_evaluated(copy):
     run = copy("uniform_numbers")
     assert "FID" not in page_of(run)
     result = {"split": "test", "fid": 12.345, "floor": 5.0, "real": 3.0, "images": 1000, "sampler": "ancestral",
-              "steps": 64, "step": best(read_metrics(run.path)).step, "seed": 0, "num_features": 9}  # fmt: skip
+              "calls": 64, "step": best(read_metrics(run.path)).step, "seed": 0, "num_features": 9}  # fmt: skip
     (run.path / "evaluation.json").write_text(json.dumps({"images": {"test": result}}))
     text = Page(page_of(run)).text()
     assert (
-        "12.35 of 1,000 samples to test images (ancestral, 64 steps); training images 3.00, after the codec 5.00"
+        "12.35 of 1,000 samples to test images (ancestral, 64 calls); training images 3.00, after the codec 5.00"
         in text
     )
     assert "outdated" not in text
+    older = {"steps" if name == "calls" else name: value for name, value in result.items()}
+    (run.path / "evaluation.json").write_text(json.dumps({"images": {"test": older}}))
+    assert "(ancestral, 64 calls)" in Page(page_of(run)).text()
 
 
 @pytest.mark.long

@@ -45,7 +45,7 @@ def film(playgrounds):
 
     def made(name, template=None):
         film = Film(template)
-        *_, last = playgrounds[name].draw(Options(n=3, steps=6), template, film)
+        *_, last = playgrounds[name].draw(Options(n=3, calls=6), template, film)
         return film, playgrounds[name].certainty(film, 0), last.x
 
     return made

@@ -25,8 +25,8 @@ def last(moments):
 
 
 def test_a_seed_gives_what_the_command_line_gives(playground):
-    moment = last(playground.draw(Options(n=70, most=100, steps=3, seed=5, temperature=0.7)))
-    expected = torch.cat(list(draw(playground.bridge, 70, seed=5, steps=3, temperature=0.7)))
+    moment = last(playground.draw(Options(n=70, most=100, calls=3, seed=5, temperature=0.7)))
+    expected = torch.cat(list(draw(playground.bridge, 70, seed=5, calls=3, temperature=0.7)))
     assert torch.equal(moment.x, expected)
     assert (moment.share, moment.t) == (1.0, 0.0)
 
@@ -35,13 +35,13 @@ def test_a_seed_gives_what_the_command_line_gives(playground):
 def test_what_is_given_stays_and_what_is_blank_becomes_data(playground):
     template = playground.examples[3].clone()
     template[1:3] = -1
-    moment = last(playground.draw(Options(n=5, steps=4), template))
+    moment = last(playground.draw(Options(n=5, calls=4), template))
     assert torch.equal(moment.x[:, 3:], template[3:].expand(5, -1))
     assert playground.codec.knows(moment.x).all()
 
 
 def test_nothing_is_computed_after_a_draw_is_closed(playground):
-    draw = playground.draw(Options(steps=50))
+    draw = playground.draw(Options(calls=50))
     next(draw), next(draw)
     before = playground.calls
     draw.close()
@@ -51,7 +51,7 @@ def test_nothing_is_computed_after_a_draw_is_closed(playground):
 
 def test_a_film_ends_with_the_samples_and_says_when_each_position_was_decided(playground):
     film = Film()
-    moment = last(playground.draw(Options(n=10, steps=12), film=film))
+    moment = last(playground.draw(Options(n=10, calls=12), film=film))
     assert len(film) == 13
     assert film.samples == 8
     for sample in (0, 7):
@@ -73,7 +73,7 @@ def test_a_long_film_is_thinned_out_and_keeps_its_ends():
 
 def test_certainty_is_the_largest_probability_of_the_posterior_and_1_where_data_are_given(playground):
     film = Film(template=torch.where(torch.arange(playground.bridge.num_positions) < 2, playground.examples[0], -1))
-    last(playground.draw(Options(n=2, steps=6), film.template, film))
+    last(playground.draw(Options(n=2, calls=6), film.template, film))
     found = playground.certainty(film, 1)
     for k in (0, 3):
         given = film.given()[None]
@@ -142,8 +142,8 @@ def test_noise_grows_from_nothing_to_the_end_of_the_process(playground):
         ({"n": 65}, "number of samples"),
         ({"n": "8"}, "number of samples must be a number, got '8'"),
         ({"n": True}, "must be a number"),
-        ({"steps": 10**9}, "steps must lie between 1 and 512"),
-        ({"steps": 2.5}, "steps must be a whole number, got 2.5"),
+        ({"calls": 10**9}, "calls must lie between 1 and 512"),
+        ({"calls": 2.5}, "calls must be a whole number, got 2.5"),
         ({"temperature": math.nan}, "temperature must be a number"),
         ({"temperature": 0}, "temperature must lie"),
         ({"seed": -1}, "seed must lie"),
@@ -171,7 +171,7 @@ def test_what_would_take_too_long_or_too_much_memory_is_refused_before_it_begins
     before = playground.calls
     monkeypatch.setattr(playground, "_per_call", 10.0)
     with pytest.raises(ValueError, match="this would take about 11 minutes, and 10 are allowed"):
-        next(playground.draw(Options(steps=64)))
+        next(playground.draw(Options(calls=64)))
     monkeypatch.setattr(playground, "_per_call", 0.0)
     monkeypatch.setattr(model, "LARGEST", 500)
     with pytest.raises(ValueError, match="number of samples must be at most 4 for a model of this size, got 8"):

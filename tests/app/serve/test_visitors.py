@@ -26,7 +26,7 @@ EVIL = [
     "'; rm -rf /",
     "$(touch x)",
 ]
-DRAW = [3, 4, 1.0, "ancestral", 0]  # samples, steps, temperature, sampler, seed
+DRAW = [3, 4, 1.0, "ancestral", 0]  # samples, calls, temperature, sampler, seed
 
 
 @pytest.fixture(scope="module")

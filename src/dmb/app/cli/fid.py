@@ -19,7 +19,7 @@ def fid(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     split: Literal["train", "validation", "test"] = "test",
     images: int = 10_000,
-    steps: int = 64,
+    calls: int = 64,
     sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
     guidance: float = 1.0,
     score: bool = False,
@@ -31,13 +31,13 @@ def fid(
 ) -> int:
     """Compare a model's images with real ones: the Fréchet Inception Distance, beside that of a perfect model.
 
-    Examples: `dmb fid RUN`; `dmb fid RUN --images 2500 --steps 128`. The result is stored in RUN/evaluation.json.
+    Examples: `dmb fid RUN`; `dmb fid RUN --images 2500 --calls 128`. The result is stored in RUN/evaluation.json.
 
     Args:
         run: the run folder.
         split: the part of the data to compare with.
         images: number of samples, and of real images; FIDs for different numbers cannot be compared.
-        steps: network calls per sample.
+        calls: network calls per sample.
         sampler: as in dmb sample; default: ancestral, or tweedie for a score head.
         guidance: how strongly to follow classes, which are as frequent as in training; 1: as trained.
         score: also compute the Inception Score, which needs weights with a classifier.
@@ -54,7 +54,7 @@ def fid(
         data = folder.data(progress=progress)
     real = RealImages(data, split, images=images, weights=weights, score=score)
     result = image_quality(
-        bridge, real, steps=steps, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
+        bridge, real, calls=calls, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
     )
     print(to_json(vars(result)) if json_ else result, flush=True)
     folder.add_evaluation(result, evaluated)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 from tyro.conf import arg
 
+from dmb.app.cli.console import notes
+
 _PLAIN = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
     r"could not convert string to float: (.*)": "a number",
@@ -26,6 +28,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("--steps", "--max-steps", "--num-steps", "--iterations"), "--score-steps"),
     **dict.fromkeys(("--time", "--hours"), "--minutes"),
     "--lr": "--learning-rate",
+    "--chain-steps": "--chain-calls",
     **dict.fromkeys(("--device", "--gpu", "--cuda", "--cpu"), "--accelerator cpu or --accelerator cuda"),
     **dict.fromkeys(("--gpus", "--num-gpus"), "--devices"),
     **dict.fromkeys(("--layers", "--num-layers", "--depth"), "--blocks"),
@@ -70,14 +73,26 @@ def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
     def bound(*values: Any, **options: Any) -> Callable[[], int]:
         return functools.partial(function, *values, **options)
 
-    optional = [name for name, found in inspect.signature(function).parameters.items() if found.default is None]
+    parameters = inspect.signature(function).parameters
+    optional = [name for name, found in parameters.items() if found.default is None]
     hints = get_type_hints(function, include_extras=True)  # "(default: None)" would contradict the text
     function.__annotations__ |= {name: Annotated[hints[name], arg(help_behavior_hint="")] for name in optional}
 
     def main(arguments: list[str]) -> int:
+        if "calls" in parameters:
+            arguments = [_by_new_name(word) for word in arguments]
         return parsed(bound, arguments, prog=f"dmb {function.__name__}")()
 
     return main
+
+
+def _by_new_name(word: str) -> str:
+    """`--calls`, for which `--steps` is an alias that says so."""
+    flag, equals, value = word.partition("=")
+    if flag != "--steps":
+        return word
+    notes.print("--steps is another name for --calls, the number of network calls")
+    return f"--calls{equals}{value}"
 
 
 def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **options: Any) -> Any:

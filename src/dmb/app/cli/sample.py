@@ -22,7 +22,7 @@ def sample(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     n: Annotated[int, arg(aliases=["-n"])] = 8,
     length: int | None = None,
-    steps: int | None = None,
+    calls: int | None = None,
     sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
     template: str | None = None,
     blank: str = "_",
@@ -46,7 +46,7 @@ def sample(
         n: number of samples.
         length: symbols per sample, for text and records; a text longer than the windows of training is written
             window by window, each conditioned on the second half of the previous one.
-        steps: network calls per sample; default: 64, or one per token for a network that learned by whole paths.
+        calls: network calls per sample; default: 64, or one per token for a network that learned by whole paths.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
         blank: the symbol that stands for a blank in the template.
@@ -86,7 +86,7 @@ def sample(
         known = torch.where(known == -1, BLANK, known)
         known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), folder.label(label))
-    options = {"steps": steps, "sampler": sampler, "guidance": guidance, "temperature": temperature, "top_p": top_p}
+    options = {"calls": calls, "sampler": sampler, "guidance": guidance, "temperature": temperature, "top_p": top_p}
     with counting(notes, "sampling") as progress:
         if length is None or length <= bridge.num_positions:
             parts = draw(bridge, n, labels=labels, seed=seed, advance=progress, template=known, **options)

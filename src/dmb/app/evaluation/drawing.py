@@ -34,7 +34,7 @@ def draw(
     >>> import dmb, torch
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]))
     >>> bridge = dmb.MarkovBridge(process, dmb.MLP(process.num_states, process.num_positions, width=16))
-    >>> [len(part) for part in draw(bridge, 100, steps=4)]
+    >>> [len(part) for part in draw(bridge, 100, calls=4)]
     [64, 36]
     """
     for first, batch in groupby(states(bridge, count, labels=labels, seed=seed, **options), key=itemgetter(0)):

@@ -44,14 +44,14 @@ class ImageQuality:
     inception_score_deviation: float | None = None
     """Standard deviation over parts of the samples."""
     sampler: str
-    steps: int
+    calls: int
     guidance: float
     seed: int
 
     @property
     def how(self) -> str:
         """How the samples were drawn."""
-        return f"{self.sampler}, {self.steps} steps" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
+        return f"{self.sampler}, {self.calls} calls" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
 
     def __str__(self) -> str:
         lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
@@ -134,7 +134,7 @@ def image_quality(
     bridge: Bridge,
     real: RealImages,
     *,
-    steps: int = 64,
+    calls: int = 64,
     sampler: str | None = None,
     guidance: float = 1.0,
     seed: int = 0,
@@ -149,17 +149,17 @@ def image_quality(
     Args:
         bridge: a model of the same tokens.
         real: what to compare with.
-        steps, sampler, guidance: see `Bridge.sample`.
+        calls, sampler, guidance: see `Bridge.sample`.
         seed: of the samples.
         progress: called with what is about to be done, gives a context, whose value is called with the number of images
             done and of all.
     """
     progress = progress or (lambda what: nullcontext(ignore_progress))
-    steps = max(steps, bridge.least_steps) if bridge.from_left else steps
+    calls = max(calls, bridge.least_calls) if bridge.from_left else calls
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), seed=seed, advance=advance,
-            steps=steps, sampler=sampler, guidance=guidance,
+            calls=calls, sampler=sampler, guidance=guidance,
         )  # fmt: skip
         samples = np.concatenate([real.codec.images(part) for part in tokens])
 
@@ -186,7 +186,7 @@ def image_quality(
         inception_score=score,
         inception_score_deviation=deviation,
         sampler=sampler or bridge.samplers[0],
-        steps=steps,
+        calls=calls,
         guidance=guidance,
         seed=seed,
     )

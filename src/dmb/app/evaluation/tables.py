@@ -38,7 +38,7 @@ class TableQuality:
     split: str
     rows: int
     """Number of samples, and of real rows."""
-    steps: int
+    calls: int
     seed: int
     found: dict[str, "Quality"]
     """By what was compared: `samples`, `independent columns`, `training rows`."""
@@ -97,14 +97,14 @@ class RealRows:
 
 
 def table_quality(
-    bridge: Bridge, real: RealRows, *, steps: int | None = None, seed: int = 0, progress: Progress | None = None
+    bridge: Bridge, real: RealRows, *, calls: int | None = None, seed: int = 0, progress: Progress | None = None
 ) -> TableQuality:
     """Draw as many rows as there are real ones, and compare.
 
     Args:
         bridge: a model of the table.
         real: what to compare with.
-        steps: network calls per sample; default: `Bridge.usual_steps`.
+        calls: network calls per sample; default: `Bridge.usual_calls`.
         seed: of samples, subsets and folds.
         progress: called with what is about to be done, gives a context, whose value is called with what is done and
             all there is to do.
@@ -112,16 +112,16 @@ def table_quality(
     from dmb.tables.quality import anchors, quality  # scikit-learn, slow to import
 
     progress = progress or (lambda what: nullcontext(lambda done, total: None))
-    codec, steps = real.codec, bridge.usual_steps if steps is None else steps
+    codec, calls = real.codec, bridge.usual_calls if calls is None else calls
     with progress("sampling") as advance:
-        tokens = torch.cat(list(draw(bridge, real.rows, seed=seed, advance=advance, steps=steps)))
+        tokens = torch.cat(list(draw(bridge, real.rows, seed=seed, advance=advance, calls=calls)))
     drawn = zip(codec.names, codec.columns, codec.cells(tokens), strict=True)
     kinds = {"samples": {name: plain(column, values) for name, column, values in drawn}}
     found = {}
     for what, rows in (kinds | anchors(real.training, real.rows, seed)).items():
         with progress(f"comparing {what} with rows of {real.split}") as advance:
             found[what] = quality(rows, real.real, real.training, seed, advance)
-    return TableQuality(split=real.split, rows=real.rows, steps=steps, seed=seed, found=found)
+    return TableQuality(split=real.split, rows=real.rows, calls=calls, seed=seed, found=found)
 
 
 def plain(column: Column, values: list[Value]) -> list[Value]:

@@ -122,8 +122,13 @@ class Recipe:
 
 
 def _upgraded(config: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a recipe as this version writes it; in 0.2 the speeds of a process were the order of writing."""
-    process = config.get("process")
+    """The JSON of a recipe as this version writes it.
+
+    `chain_calls` was called `chain_steps`; in 0.2 the speeds of a process were the order of writing.
+    """
+    training, process = config.get("training"), config.get("process")
+    if isinstance(training, dict) and "chain_steps" in training:
+        config = {**config, "training": {"chain_calls" if k == "chain_steps" else k: v for k, v in training.items()}}
     if "order" in config or not isinstance(process, dict) or "speeds" not in process:
         return config
     process = dict(process)

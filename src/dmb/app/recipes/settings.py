@@ -171,7 +171,7 @@ def text8_paper() -> Recipe:
         head="unscaled_score",
         training=replace(
             ALGORITHM_1, start="random", cycles=1000, score_steps=6870, matrix_steps=10_305, chains=512,
-            chain_steps=128, adapt_times=False, infill=0.0, batch_size=512, learning_rate=3e-4, warmup=2500,
+            chain_calls=128, adapt_times=False, infill=0.0, batch_size=512, learning_rate=3e-4, warmup=2500,
             weight_decay=0.01, weight_decay_until=7_900_000, ema=0.9999, log_every=100, evaluate_every=6870,
             evaluate_sequences=4096,
         ),

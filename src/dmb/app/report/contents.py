@@ -39,8 +39,8 @@ class Contents:
         self.symbols = Symbols(run.codec, self.bridge.states)
         self.process = self.bridge.forward_process
         """None if masks are written in an order, without times."""
-        samples, self.steps = effort(self.bridge)
+        samples, self.calls = effort(self.bridge)
         generator = seeded(seed, "report", "samples", device=self.bridge.device)
-        self.reverse = reverse_path(self.bridge, samples, self.steps, generator=generator)
-        """States of the samples on their way from noise to data, after some of the `steps` network calls."""
+        self.reverse = reverse_path(self.bridge, samples, self.calls, generator=generator)
+        """States of the samples on their way from noise to data, after some of the `calls` network calls."""
         self.samples = self.reverse[-1].x

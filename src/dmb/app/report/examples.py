@@ -26,7 +26,7 @@ def trajectories(contents: Contents) -> list[Block]:
     generator = seeded(contents.seed, "report", "forward", device=device)
     forward = contents.bridge.corruption_path(contents.examples[:PICTURES].to(device), SHOWN, generator=generator)
     there = "Validation data on the way to noise, at times between which equal shares of all changes fall."
-    back = f"Samples on the way from noise to data, in {contents.steps} steps."
+    back = f"Samples on the way from noise to data, in {contents.calls} network calls."
     time = f" {contents.bridge.meaning_of_time}".rstrip()
     return [
         _path(contents, forward, "Forward", there + time, clean=0),

@@ -165,7 +165,7 @@ def _facts(contents: Contents) -> list[tuple[str, str]]:
         took = f", {duration(last.seconds)}" if math.isfinite(last.seconds) else ""
         facts.append(("Training", f"{last.step:,} steps, {last.tokens:,} tokens{took}; begun {run.about['created']}"))
     for split, found in contents.images.items():
-        fid = f"{found.fid:.2f} of {found.images:,} samples to {split} images ({found.sampler}, {found.steps} steps)"
+        fid = f"{found.fid:.2f} of {found.images:,} samples to {split} images ({found.sampler}, {found.calls} calls)"
         fid += f"; training images {found.real:.2f}, after the codec {found.floor:.2f}"
         score = "" if found.inception_score is None else f"; Inception Score {found.inception_score:.2f}"
         facts.append(("FID", fid + score + _outdated(contents, found.step)))

@@ -13,23 +13,23 @@ BUDGET, LARGEST = 5e11, 2**22
 
 
 def effort(bridge: Bridge) -> tuple[int, int]:
-    """The most samples that the budget allows, and steps for them; a pure function of the model's size."""
+    """The most samples that the budget allows, and network calls for them; a pure function of the model's size."""
     parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
     network, positions, states = bridge.network, bridge.num_positions, bridge.num_states
     for samples in SAMPLES:
-        steps = bridge.steps_within(max(16, samples))
+        calls = bridge.calls_within(max(16, samples))
         # a transformer uses its weights once per token, an MLP once per sequence
-        used = steps * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
+        used = calls * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
         if isinstance(network, OrderedTransformer):
             used = 2 * positions  # every token is asked for once and read once
-        cost = samples * (2 * parameters * used + 100 * states * steps * positions)
+        cost = samples * (2 * parameters * used + 100 * states * calls * positions)
         if cost <= BUDGET and samples * positions * states <= LARGEST:
             break
-    return samples, steps
+    return samples, calls
 
 
-def reverse_path(bridge: Bridge, samples: int, steps: int, *, generator: torch.Generator) -> list[State]:
-    """Samples on their way from noise to data: of the `steps + 1` states some, the first and the last among them."""
-    kept = set(torch.linspace(0, steps, min(SHOWN, steps + 1)).round().int().tolist())
-    states = enumerate(bridge.trajectory(samples, steps=steps, generator=generator))
+def reverse_path(bridge: Bridge, samples: int, calls: int, *, generator: torch.Generator) -> list[State]:
+    """Samples on their way from noise to data: of the `calls + 1` states some, the first and the last among them."""
+    kept = set(torch.linspace(0, calls, min(SHOWN, calls + 1)).round().int().tolist())
+    states = enumerate(bridge.trajectory(samples, calls=calls, generator=generator))
     return [State(state.t, state.x.cpu()) for index, state in states if index in kept]

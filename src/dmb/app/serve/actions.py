@@ -80,7 +80,7 @@ class Actions:
         chosen = dict(zip(self.settings, own, strict=True))
         if chosen.get("label") == ANY:
             chosen["label"] = None
-        for name in ("n", "steps", "seed", "label"):  # a browser sends numbers, be they whole or not
+        for name in ("n", "calls", "seed", "label"):  # a browser sends numbers, be they whole or not
             if isinstance(chosen.get(name), float) and float(chosen[name]).is_integer():
                 chosen[name] = int(chosen[name])
         return Options(**chosen, most=self.kind.most), rest

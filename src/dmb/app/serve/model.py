@@ -132,7 +132,7 @@ class Playground:
         finished, x, step, batch = list[Tensor](), torch.empty(0, self.bridge.num_positions), 0, 0
         for first, state in states(
             self.bridge, options.n, labels=labels, seed=options.seed, template=template,
-            steps=max(options.steps, self.bridge.least_steps),
+            calls=max(options.calls, self.bridge.least_calls),
             sampler=options.sampler, temperature=options.temperature,
             guidance=1.0 if labels is None else options.guidance,
         ):  # fmt: skip
@@ -249,7 +249,7 @@ class Playground:
 
     def _calls(self, options: Options, blanks: int) -> int:
         """Network calls of one batch, about."""
-        return self.bridge.calls(options.steps, options.sampler, blanks)
+        return self.bridge.network_calls(options.calls, options.sampler, blanks)
 
     def _refuse_too_large(self, options: Options, template: Int[Tensor, " d"] | None) -> None:
         together = min(options.n, AT_ONCE) * self.bridge.num_positions * self.bridge.num_states
@@ -260,15 +260,15 @@ class Playground:
         if needed > LONGEST:
             raise ValueError(
                 f"this would take about {needed / 60:,.0f} minutes, and {LONGEST / 60:,.0f} are allowed: "
-                "ask for fewer samples or steps"
+                "ask for fewer samples or calls"
             )
 
     def _measured(self) -> tuple[float, float]:
         """Seconds of a network call: a fixed part, and a part for each row."""
-        took, steps = {}, max(2, self.bridge.least_steps)
+        took, calls = {}, max(2, self.bridge.least_calls)
         for rows in (1, 1, 8):  # the first one warms up
             began = time.perf_counter()
-            states_seen = sum(1 for _ in self.bridge.trajectory(rows, steps=steps, generator=seeded(0, "speed")))
+            states_seen = sum(1 for _ in self.bridge.trajectory(rows, calls=calls, generator=seeded(0, "speed")))
             took[rows] = (time.perf_counter() - began) / states_seen
         per_row = max(0.0, (took[8] - took[1]) / 7)
         return max(0.0, took[1] - per_row), per_row

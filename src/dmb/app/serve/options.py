@@ -7,7 +7,7 @@ from typing import Any
 from dmb._core import checks
 from dmb.sampling import SAMPLERS
 
-MOST_STEPS, MOST_SAMPLES, MOST_ROWS = 512, 64, 10_000
+MOST_CALLS, MOST_SAMPLES, MOST_ROWS = 512, 64, 10_000
 """Network calls per sample; samples at a time; rows of a table at a time."""
 LONGEST = 600.0
 """Seconds that a call may take, as estimated before it begins."""
@@ -21,7 +21,7 @@ class Options:
 
     Args:
         n: number of samples.
-        steps: network calls per sample.
+        calls: network calls per sample.
         sampler: name of the sampling algorithm.
         temperature: values below 1 favour likely tokens.
         seed: of all random numbers.
@@ -31,7 +31,7 @@ class Options:
     """
 
     n: int = 8
-    steps: int = 64
+    calls: int = 64
     sampler: str = "ancestral"
     temperature: int | float = 1.0
     seed: int = 0
@@ -41,7 +41,7 @@ class Options:
 
     def __post_init__(self) -> None:
         whole("number of samples", self.n, 1, self.most)
-        whole("steps", self.steps, 1, MOST_STEPS)
+        whole("calls", self.calls, 1, MOST_CALLS)
         whole("seed", self.seed, 0, LARGEST_SEED)
         checks.choice("sampler", words("sampler", self.sampler, 40), tuple(SAMPLERS))
         number("temperature", self.temperature, 0.05, 5.0)

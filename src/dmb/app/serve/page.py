@@ -11,7 +11,7 @@ from dmb.app.serve.actions import ANY, Actions, told, told_steps
 from dmb.app.serve.images import ImageKind
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
-from dmb.app.serve.options import MOST_SAMPLES, MOST_STEPS
+from dmb.app.serve.options import MOST_CALLS, MOST_SAMPLES
 from dmb.app.serve.table import TableKind
 from dmb.app.serve.text import TextKind
 from dmb.data.codecs import Images, Rows
@@ -110,8 +110,8 @@ def _settings(kind: Kind) -> dict[str, Any]:
                                    maximum=kind.most, min_width=110)  # fmt: skip
         else:
             found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
-        usual = min(MOST_STEPS, playground.bridge.usual_steps)
-        found["steps"] = gr.Slider(1, MOST_STEPS, value=usual, step=1, label="Steps", min_width=150, elem_id="steps")
+        usual = min(MOST_CALLS, playground.bridge.usual_calls)
+        found["calls"] = gr.Slider(1, MOST_CALLS, value=usual, step=1, label="Calls", min_width=150, elem_id="calls")
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
         samplers = playground.samplers
