@@ -77,7 +77,7 @@ def with_mask_axis(mu, process):
 def exact_bridge(mu, process, head="mean"):
     """A bridge whose network is the oracle."""
     output = "score" if head == "score" else "mean"
-    head = {"mean": dmb.MeanHead(), "score": dmb.ScoreHead(scaled=False)}[head]
+    head = {"mean": dmb.networks.heads.MeanHead(), "score": dmb.networks.heads.ScoreHead(scaled=False)}[head]
     return dmb.MarkovBridge(process, Distinct(with_mask_axis(mu, process), process, output), head)
 
 

@@ -1,7 +1,9 @@
 """The public names, in one list; `__init__` imports each on first use."""
 
 from . import data as data
+from . import networks as networks
 from . import orders as orders
+from . import processes as processes
 from . import sampling as sampling
 from . import theory as theory
 from .bridges import Bridge as Bridge
@@ -16,31 +18,20 @@ from .networks import OrderedNetwork as OrderedNetwork
 from .networks import OrderedTransformer as OrderedTransformer
 from .networks import Tabular as Tabular
 from .networks import Transformer as Transformer
-from .networks.heads import Head as Head
-from .networks.heads import MeanHead as MeanHead
-from .networks.heads import ScoreHead as ScoreHead
 from .objectives.bound import Bound as Bound
-from .objectives.variance import CostBaseline as CostBaseline
-from .objectives.variance import TimeDensity as TimeDensity
 from .processes import BridgeProcess as BridgeProcess
 from .processes import DenseProcess as DenseProcess
 from .processes import ForwardProcess as ForwardProcess
 from .processes import TokenwiseMasking as TokenwiseMasking
 from .processes import UniformProcess as UniformProcess
-from .processes import grouping as grouping
-from .processes.clocks import Clocks as Clocks
 from .processes.clocks import Steady as Steady
 from .processes.clocks import Varying as Varying
-from .processes.hierarchies import Hierarchy as Hierarchy
 from .processes.hierarchies import Line as Line
 from .processes.hierarchies import Tree as Tree
 from .processes.states import States as States
 from .processes.time import Canonical as Canonical
-from .processes.time import Geometric as Geometric
 from .processes.time import Linear as Linear
 from .processes.time import LogLinear as LogLinear
-from .processes.time import Schedule as Schedule
 from .tables import TableModel as TableModel
-from .training import TrainingReport as TrainingReport
 from .training import TrainingSettings as TrainingSettings
 from .training import train as train

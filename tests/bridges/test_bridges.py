@@ -38,8 +38,8 @@ def outputs(bridge, x_t, t):
 BRIDGES = {
     "mlp": small_bridge,
     "transformer": lambda: small_bridge(network=dmb.Transformer(3, 2, blocks=1, width=8, heads=2, num_classes=2)),
-    "score head": lambda: small_bridge(head=dmb.ScoreHead(scaled=False)),
-    "mean head without leave-one-out": lambda: small_bridge(head=dmb.MeanHead(leave_one_out=False)),
+    "score head": lambda: small_bridge(head=dmb.networks.heads.ScoreHead(scaled=False)),
+    "mean head without leave-one-out": lambda: small_bridge(head=dmb.networks.heads.MeanHead(leave_one_out=False)),
     "tied, canonical, float64 process": lambda: small_bridge(
         dmb.BridgeProcess.from_marginals(MU.double() / MU.double().sum(-1, keepdim=True), tied=True,
                                          schedule=dmb.Canonical())
@@ -49,7 +49,7 @@ BRIDGES = {
         stirred(dmb.BridgeProcess.from_marginals(MU, init="uniform", clocks=dmb.Varying, schedule=dmb.Canonical(1e-2)))
     ),
     "mask, descending, geometric": lambda: small_bridge(
-        dmb.BridgeProcess.from_marginals(MU, mask=True, order="descending", schedule=dmb.Geometric())
+        dmb.BridgeProcess.from_marginals(MU, mask=True, order="descending", schedule=dmb.processes.time.Geometric())
     ),
     "ragged": lambda: small_bridge(
         dmb.BridgeProcess.from_marginals(
@@ -66,7 +66,7 @@ every_bridge = pytest.mark.parametrize("build", BRIDGES.values(), ids=BRIDGES)
 def figures(bridge):
     x = torch.tensor([[0, 1], [1, 2], [0, 0]])
     bound = bridge.bound(x, generator=torch.Generator().manual_seed(0))
-    sampler = "ancestral" if isinstance(bridge.head, dmb.MeanHead) else "tweedie"
+    sampler = "ancestral" if isinstance(bridge.head, dmb.networks.heads.MeanHead) else "tweedie"
     samples = bridge.sample(16, calls=4, sampler=sampler, generator=torch.Generator().manual_seed(0))
     return bound.score, bound.prior, samples
 
@@ -255,7 +255,7 @@ def test_leave_one_out_puts_in_what_the_token_itself_says():
 
 
 def test_without_leave_one_out_the_posterior_is_cut_to_what_is_possible():
-    bridge = small_bridge(head=dmb.MeanHead(leave_one_out=False))
+    bridge = small_bridge(head=dmb.networks.heads.MeanHead(leave_one_out=False))
     x_t, t = torch.tensor([[1, 2]]), 0.4
     output, log_posterior = outputs(bridge, x_t, t), bridge.log_posterior(x_t, t).detach()
     possible = bridge.process.log_likelihood(x_t, t) > -torch.inf

@@ -177,7 +177,7 @@ CASES = [
     Case("ragged bridge matched to uniform", lambda: bridge_matched_ragged(), RAGGED),
     Case("uniform", lambda: dmb.UniformProcess(2, 5).double()),
     Case("ragged uniform", lambda: dmb.UniformProcess(3, 5, state_counts=torch.tensor(RAGGED)).double(), RAGGED),
-    Case("uniform, geometric", lambda: dmb.UniformProcess(2, 5, schedule=dmb.Geometric()).double()),
+    Case("uniform, geometric", lambda: dmb.UniformProcess(2, 5, schedule=dmb.processes.time.Geometric()).double()),
     Case("dense", random_dense),
     Case("varying bridge", lambda: varying(init="uniform")),
     Case("varying bridge, tied, in canonical time", lambda: varying(tied=True, schedule=dmb.Canonical())),

@@ -48,7 +48,7 @@ def test_on_a_mask_the_scaled_score_head_subtracts_what_sedd_subtracts(n, sigma_
     """`x = x - esigm1_log - np.log(x.shape[-1] - 1)`, where the last axis has the mask as well."""
     process = masked_diffusion(n, torch.float32)
     output = torch.randn(1, 1, n + 1, generator=torch.Generator().manual_seed(0))
-    log_score = dmb.ScoreHead().log_score(output, process, torch.tensor([[n]]), clock_of(sigma_bar))
+    log_score = dmb.networks.heads.ScoreHead().log_score(output, process, torch.tensor([[n]]), clock_of(sigma_bar))
     assert log_score.dtype == torch.float32
     expected = output[0, 0, :n].double().numpy() - np.log(np.expm1(sigma_bar)) - np.log(n)
     np.testing.assert_allclose(log_score[0, 0, :n].detach(), expected, rtol=1e-6, atol=1e-6)
@@ -66,7 +66,9 @@ def test_on_a_mask_the_scaled_score_head_subtracts_what_sedd_subtracts(n, sigma_
 )
 def test_on_uniform_noise_the_scaled_score_head_subtracts_nothing_as_in_sedd(n, dtype, tolerance, sigma_bar):
     output = torch.randn(1, 1, n, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    log_score = dmb.ScoreHead().log_score(output, uniform_noise(n, dtype), torch.tensor([[5]]), clock_of(sigma_bar))
+    log_score = dmb.networks.heads.ScoreHead().log_score(
+        output, uniform_noise(n, dtype), torch.tensor([[5]]), clock_of(sigma_bar)
+    )
     assert log_score.dtype == dtype
     np.testing.assert_allclose(log_score[0, 0], output[0, 0], rtol=tolerance, atol=tolerance)
 
@@ -84,7 +86,9 @@ def test_on_any_process_the_scaled_score_head_adds_the_score_of_uniform_data(opt
     p_t = np.full(4, 0.25) @ kernel[:4]
     output = torch.randn(n, 1, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x_t = torch.arange(n)[:, None]
-    log_score = dmb.ScoreHead().log_score(output, process, x_t, process.clock(0.4, n)).detach()[:, 0].numpy()
+    log_score = (
+        dmb.networks.heads.ScoreHead().log_score(output, process, x_t, process.clock(0.4, n)).detach()[:, 0].numpy()
+    )
     assert np.isfinite(log_score).all()
     compared = 0
     for x in range(n):
@@ -97,7 +101,7 @@ def test_on_any_process_the_scaled_score_head_adds_the_score_of_uniform_data(opt
 
 def test_the_unscaled_score_head_gives_the_outputs_themselves():
     output = torch.randn(1, 1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    head, process = dmb.ScoreHead(scaled=False), masked_diffusion(4, torch.float64)
+    head, process = dmb.networks.heads.ScoreHead(scaled=False), masked_diffusion(4, torch.float64)
     assert torch.equal(head.log_score(output, process, torch.tensor([[4]]), clock_of(0.3)), output)
 
 

@@ -15,7 +15,7 @@ MU = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
 SCHEDULES = [
     dmb.LogLinear(),
     dmb.LogLinear(1e-5),
-    dmb.Geometric(),
+    dmb.processes.time.Geometric(),
     dmb.Linear(),
     dmb.Linear(2.0, 2.0),
     dmb.Canonical().bind(MU),
@@ -189,7 +189,7 @@ def test_canonical_time_keeps_float64_when_its_process_becomes_float32():
     ("build", "message"),
     [
         (lambda: dmb.LogLinear(0.0), "survival must lie strictly between 0 and 1, got 0.0"),
-        (lambda: dmb.Geometric(2.0, 1.0), "0 < low < high, got low=2.0, high=1.0"),
+        (lambda: dmb.processes.time.Geometric(2.0, 1.0), "0 < low < high, got low=2.0, high=1.0"),
         (lambda: dmb.Linear(-1.0, 1.0), "start ≥ 0 and end > 0, got start=-1.0"),
         (lambda: dmb.Canonical().bind(torch.tensor([[0.5, -0.1]])), "marginals must be finite and at least 0"),
         (lambda: dmb.Canonical().bind(torch.tensor([[0.5, torch.nan]])), "marginals must be finite and at least 0"),

@@ -24,7 +24,7 @@ class DenseProcess(ForwardProcess):
         legal: see `ForwardProcess`.
         marginals: see `ForwardProcess`.
 
-    >>> from dmb import Linear
+    >>> from dmb.processes.time import Linear
     >>> Q = torch.tensor([[[-1.0, 1.0], [2.0, -2.0]]])
     >>> DenseProcess(Q, schedule=Linear(1.0, 1.0)).to_dense(1.0).detach()
     tensor([[[0.6833, 0.3167],
