@@ -28,6 +28,7 @@ NAMES = [
     "Steady",
     "Varying",
     "Canonical",
+    "Linear",
     "LogLinear",
     "Lengths",
     "States",
