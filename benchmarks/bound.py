@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 import dmb
-from dmb.objectives import ordered as paths
-from dmb.objectives import score_entropy as losses
+from dmb.objectives import ordered as paths, score_entropy as losses
 
 LENGTH, STEPS, BATCH, SEQUENCES, TARGET = 64, 600, 32, 4096, 0.005
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"

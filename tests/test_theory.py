@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import dmb
 from dmb import theory

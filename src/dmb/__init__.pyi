@@ -1,37 +1,36 @@
 """The public names, in one list; `__init__` imports each on first use."""
 
-from . import data as data
-from . import networks as networks
-from . import orders as orders
-from . import processes as processes
-from . import sampling as sampling
-from . import theory as theory
-from .bridges import Bridge as Bridge
-from .bridges import MarkovBridge as MarkovBridge
-from .bridges import OrderedBridge as OrderedBridge
+from . import (
+    data as data,
+    networks as networks,
+    orders as orders,
+    processes as processes,
+    sampling as sampling,
+    theory as theory,
+)
+from .bridges import Bridge as Bridge, MarkovBridge as MarkovBridge, OrderedBridge as OrderedBridge
 from .data.lengths import Lengths as Lengths
-from .networks import MLP as MLP
-from .networks import CausalTransformer as CausalTransformer
-from .networks import Network as Network
-from .networks import OrderedMLP as OrderedMLP
-from .networks import OrderedNetwork as OrderedNetwork
-from .networks import OrderedTransformer as OrderedTransformer
-from .networks import Tabular as Tabular
-from .networks import Transformer as Transformer
+from .networks import (
+    MLP as MLP,
+    CausalTransformer as CausalTransformer,
+    Network as Network,
+    OrderedMLP as OrderedMLP,
+    OrderedNetwork as OrderedNetwork,
+    OrderedTransformer as OrderedTransformer,
+    Tabular as Tabular,
+    Transformer as Transformer,
+)
 from .objectives.bound import Bound as Bound
-from .processes import BridgeProcess as BridgeProcess
-from .processes import DenseProcess as DenseProcess
-from .processes import ForwardProcess as ForwardProcess
-from .processes import TokenwiseMasking as TokenwiseMasking
-from .processes import UniformProcess as UniformProcess
-from .processes.clocks import Steady as Steady
-from .processes.clocks import Varying as Varying
-from .processes.hierarchies import Line as Line
-from .processes.hierarchies import Tree as Tree
+from .processes import (
+    BridgeProcess as BridgeProcess,
+    DenseProcess as DenseProcess,
+    ForwardProcess as ForwardProcess,
+    TokenwiseMasking as TokenwiseMasking,
+    UniformProcess as UniformProcess,
+)
+from .processes.clocks import Steady as Steady, Varying as Varying
+from .processes.hierarchies import Line as Line, Tree as Tree
 from .processes.states import States as States
-from .processes.time import Canonical as Canonical
-from .processes.time import Linear as Linear
-from .processes.time import LogLinear as LogLinear
+from .processes.time import Canonical as Canonical, Linear as Linear, LogLinear as LogLinear
 from .tables import TableModel as TableModel
-from .training import TrainingSettings as TrainingSettings
-from .training import train as train
+from .training import TrainingSettings as TrainingSettings, train as train

@@ -6,8 +6,7 @@ import pytest
 import scipy.stats
 import torch
 
-from dmb.data import Rows, Stream
-from dmb.data import splits as module
+from dmb.data import Rows, Stream, splits as module
 from dmb.data.splits import permutation, random_bits, split_rows
 
 

@@ -4,8 +4,7 @@ import scipy.integrate
 import scipy.optimize
 import scipy.special
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import dmb
 from dmb.processes.time import steady_exits

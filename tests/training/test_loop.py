@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dmb.training import Report, engine
-from dmb.training import loop as loops
+from dmb.training import Report, engine, loop as loops
 from dmb.training.checkpoint import Checkpoint, Checkpoints
 from dmb.training.loop import Evaluation, Loop, Progress, Step
 from stopping import StopAfter

@@ -33,8 +33,7 @@ from dmb._core.typed import conforms
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
 from dmb.app.images import Codes
 from dmb.app.locks import locked
-from dmb.app.recipes import Recipe, command_line
-from dmb.app.recipes import recipe as find_recipe
+from dmb.app.recipes import Recipe, command_line, recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.bridges import Bridge
 from dmb.data import Codec, DataSet

@@ -2,34 +2,27 @@
 
 from dmb.data.base import DataSet as DataSet
 from dmb.data.cache import data_home as data_home
-from dmb.data.codecs import Bytes as Bytes
-from dmb.data.codecs import Characters as Characters
-from dmb.data.codecs import Codec as Codec
-from dmb.data.codecs import Columns as Columns
-from dmb.data.codecs import Grid as Grid
-from dmb.data.codecs import ImageCodec as ImageCodec
-from dmb.data.codecs import Picture as Picture
-from dmb.data.codecs import Records as Records
-from dmb.data.codecs import Text as Text
-from dmb.data.codecs import Tokenizer as Tokenizer
-from dmb.data.loading import BUILT_IN as BUILT_IN
-from dmb.data.loading import Kind as Kind
-from dmb.data.loading import kind_of as kind_of
-from dmb.data.loading import load as load
+from dmb.data.codecs import (
+    Bytes as Bytes,
+    Characters as Characters,
+    Codec as Codec,
+    Columns as Columns,
+    Grid as Grid,
+    ImageCodec as ImageCodec,
+    Picture as Picture,
+    Records as Records,
+    Text as Text,
+    Tokenizer as Tokenizer,
+)
+from dmb.data.loading import BUILT_IN as BUILT_IN, Kind as Kind, kind_of as kind_of, load as load
 from dmb.data.sources.array import array as array
-from dmb.data.sources.cifar10 import cifar10 as cifar10
-from dmb.data.sources.cifar10 import prepare_cifar10 as prepare_cifar10
+from dmb.data.sources.cifar10 import cifar10 as cifar10, prepare_cifar10 as prepare_cifar10
 from dmb.data.sources.digits import digits as digits
 from dmb.data.sources.images import images as images
-from dmb.data.sources.markov import markov as markov
-from dmb.data.sources.markov import markov_bits as markov_bits
+from dmb.data.sources.markov import markov as markov, markov_bits as markov_bits
 from dmb.data.sources.pydocs import pydocs as pydocs
 from dmb.data.sources.records import records as records
 from dmb.data.sources.table import table as table
 from dmb.data.sources.text import text as text
-from dmb.data.sources.text8 import prepare_text8 as prepare_text8
-from dmb.data.sources.text8 import text8 as text8
-from dmb.data.splits import Batch as Batch
-from dmb.data.splits import Rows as Rows
-from dmb.data.splits import Split as Split
-from dmb.data.splits import Stream as Stream
+from dmb.data.sources.text8 import prepare_text8 as prepare_text8, text8 as text8
+from dmb.data.splits import Batch as Batch, Rows as Rows, Split as Split, Stream as Stream

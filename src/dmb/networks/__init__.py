@@ -3,8 +3,7 @@
 from dmb.networks.base import Network as Network
 from dmb.networks.causal import CausalTransformer as CausalTransformer
 from dmb.networks.mlp import MLP as MLP
-from dmb.networks.ordered import OrderedNetwork as OrderedNetwork
-from dmb.networks.ordered import OrderedTransformer as OrderedTransformer
+from dmb.networks.ordered import OrderedNetwork as OrderedNetwork, OrderedTransformer as OrderedTransformer
 from dmb.networks.ordered_mlp import OrderedMLP as OrderedMLP
 from dmb.networks.tabular import Tabular as Tabular
 from dmb.networks.transformer import Transformer as Transformer

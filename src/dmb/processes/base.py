@@ -10,9 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb._core import checks, numerics
-from dmb.processes.door import Door
-from dmb.processes.door import Time as Time
-from dmb.processes.door import When as When
+from dmb.processes.door import Door, Time as Time, When as When
 from dmb.processes.time import Canonical, Schedule
 
 

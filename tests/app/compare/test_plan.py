@@ -7,8 +7,7 @@ import torch
 
 from dmb._core.files import to_json
 from dmb._core.tensors import write_tensors
-from dmb.app import compare as comparison
-from dmb.app import recipes
+from dmb.app import compare as comparison, recipes
 
 
 def written(plan):

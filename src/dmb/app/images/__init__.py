@@ -2,8 +2,7 @@
 
 from dmb.app.images.autoencoder import VQVAE as VQVAE
 from dmb.app.images.codec import Codes as Codes
-from dmb.app.images.losses import perplexity as perplexity
-from dmb.app.images.losses import psnr as psnr
+from dmb.app.images.losses import perplexity as perplexity, psnr as psnr
 from dmb.app.images.quantizer import Quantizer as Quantizer
 from dmb.app.images.settings import TokenizerSettings as TokenizerSettings
 from dmb.app.images.training import train_tokenizer as train_tokenizer

@@ -13,8 +13,7 @@ from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
-from dmb.orders import Fixed as OneOrder
-from dmb.orders import Free, Random, Smooth, WriteOrder, waves
+from dmb.orders import Fixed as OneOrder, Free, Random, Smooth, WriteOrder, waves
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, grouping
 from dmb.processes.clocks import Steady, Varying
 from dmb.processes.hierarchies import Tree

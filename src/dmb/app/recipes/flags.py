@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dmb.app.recipes.base import Recipe
-from dmb.app.recipes.finding import RECIPES
-from dmb.app.recipes.finding import recipe as find
+from dmb.app.recipes.finding import RECIPES, recipe as find
 
 
 def as_flags(settings: dict[str, Any]) -> list[str]:
