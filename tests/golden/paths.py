@@ -42,7 +42,7 @@ def built(name):
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))
-    return dmb.OrderedBridge(order(), network, STATES)
+    return dmb.OrderedBridge(order(), network, STATES).double()
 
 
 def of_a_model(name):
@@ -102,7 +102,7 @@ def of_a_recipe(name, folder):
     source = str(folder / source) if "." in source else source
     chosen = recipe(name).changed(source=source, **settings)
     data = chosen.data.load()
-    model = chosen.build(data)
+    model = chosen.build(data).double()  # in float32 the figures would be those of one kind of processor
     begins = {key: summary(tensor) for key, tensor in model.network.state_dict().items()}
     reports = list(dmb.train(model, data, chosen.training))
     return {
