@@ -148,7 +148,7 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     with torch.random.fork_rng(devices=[]):
         while len(seconds) < 2 or (len(seconds) < 6 and sum(seconds) < 1):
             began = time.perf_counter()
-            estimator.score_loss(model, x_0, label=label, generator=generator).mean().backward()
+            model.loss(x_0, label=label, generator=generator, **estimator.score).mean().backward()
             seconds.append(time.perf_counter() - began)
     each = statistics.median(seconds[1:])  # the first one warms up
     return 1.2 * each * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations

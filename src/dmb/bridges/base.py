@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -16,6 +17,7 @@ from dmb.bridges import versions
 from dmb.data.lengths import Lengths
 from dmb.networks import Network
 from dmb.objectives.bound import Bound
+from dmb.objectives.variance import CostBaseline, Reduce, TimeDensity
 from dmb.orders import WriteOrder
 from dmb.processes import ForwardProcess
 from dmb.processes.states import States
@@ -34,56 +36,40 @@ class Sliceable(Protocol):
     def __getitem__(self, rows: slice, /) -> Int[Tensor, "N d"]: ...
 
 
-class Estimator(ABC):
-    """How a training run estimates the loss of its model, and what it learns on the way to estimate it better."""
+@dataclass(frozen=True)
+class Estimator:
+    """How a training run estimates the loss of its model: by which options, and by what it learns on the way.
 
-    @abstractmethod
-    def score_loss(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "b d"],
-        *,
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-        joint: bool = False,
-        rows: Int[Tensor, " k"] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " k"]:
-        """The loss of Score-learning; if `joint`, its gradient reaches the corruption too."""
+    Args:
+        score: options of `loss` in Score-learning.
+        matrix: options of `loss` in Matrix-learning on the bound.
+        bound: options of the `bound` that decides which weights are best.
+        density: of the times that are drawn; it learns from every batch of Score-learning.
+        baseline: the expected costs, for the gradient in what destroys the data.
+    """
 
-    @abstractmethod
-    def matrix_loss(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "b d"],
-        *,
-        label: Int[Tensor, " b"] | None = None,
-        rows: Int[Tensor, " k"] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " k"]:
-        """The loss of Matrix-learning on the bound."""
+    score: dict[str, Any]
+    matrix: dict[str, Any]
+    bound: dict[str, Any]
+    density: TimeDensity | None = None
+    baseline: CostBaseline | None = None
 
-    @abstractmethod
-    def bound(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "N d"],
-        *,
-        label: Int[Tensor, " N"] | None = None,
-        batch_size: int = 128,
-        generator: torch.Generator | None = None,
-    ) -> Bound:
-        """The bound that tells which weights are best."""
-
-    def learn(self, reduce: Callable[[Tensor], Tensor], processes: int = 1) -> None:  # noqa: B027
+    def learn(self, reduce: Reduce, processes: int = 1) -> None:
         """Learn from the batches of Score-learning since the last call, over all processes."""
+        if self.density is not None:
+            self.density.learn(reduce, processes)
 
-    def learn_costs(self, reduce: Callable[[Tensor], Tensor]) -> None:  # noqa: B027
-        """Learn what the gradient in the corruption needs, over all processes."""
+    def learn_costs(self, reduce: Reduce) -> None:
+        """Learn the expected costs, over all processes."""
+        if self.baseline is not None:
+            self.baseline.learn(reduce)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a resumed run needs, to be filled in place."""
-        return {}
+        tensors = {} if self.density is None else {"times_seen": self.density.seen}
+        if self.baseline is None:
+            return tensors
+        return tensors | {"baseline.gram": self.baseline.gram, "baseline.moment": self.baseline.moment}
 
 
 class Bridge(Pretrained, ABC):

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -400,8 +400,12 @@ class MarkovBridge(Bridge):
             return settings.infill
         return INFILL if marks_of(self.network) is not None and bool(self.process.doubtful.any()) else 0.0
 
-    def estimator(self, settings: "TrainingSettings") -> "ScoreEstimator":
-        return ScoreEstimator(self.device, settings.adapt_times, settings.matrix_objective != "prior")
+    def estimator(self, settings: "TrainingSettings") -> Estimator:
+        """Times are drawn where the loss varied most; if the rates are learned, the usual costs are subtracted."""
+        density = TimeDensity(central=True, keep=0.99, device=self.device) if settings.adapt_times else None
+        baseline = None if settings.matrix_objective == "prior" else CostBaseline(self.device)
+        score = {"learn_rates": settings.matrix_objective == "joint", "times": density, "baseline": baseline}
+        return Estimator(score, {"learn_rates": True, "baseline": baseline}, {}, density, baseline)
 
     def learned(self) -> dict[str, list[float] | None]:
         """Rates of each clock, averaged over positions whose clock runs, or the other parameters of the process."""
@@ -443,68 +447,3 @@ class MarkovBridge(Bridge):
         weights = torch.rand(process.num_states, generator=generator, device=process.device, dtype=torch.float64)
         weights = torch.where(process.data_states, weights, 0.0).expand(len(process.p_0), -1)
         process.set_marginals(weights / weights.sum(-1, keepdim=True))
-
-
-class ScoreEstimator(Estimator):
-    """Draws times where the loss varied most, and knows what a position usually costs.
-
-    Args:
-        device: of the model.
-        adapt: whether to draw times so; otherwise evenly.
-        learns: whether the rates are learned on the bound, with the usual costs subtracted.
-    """
-
-    def __init__(self, device: torch.device, adapt: bool, learns: bool):
-        self._adapt, self._learns = adapt, learns
-        self.density, self._baseline = TimeDensity(central=True, keep=0.99, device=device), CostBaseline(device)
-
-    def score_loss(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "b d"],
-        *,
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-        joint: bool = False,
-        rows: Int[Tensor, " k"] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " k"]:
-        return model.loss(
-            x_0, label=label, given=given, learn_rates=joint, times=self.density if self._adapt else None,
-            baseline=self._baseline, rows=rows, generator=generator,
-        )  # fmt: skip
-
-    def matrix_loss(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "b d"],
-        *,
-        label: Int[Tensor, " b"] | None = None,
-        rows: Int[Tensor, " k"] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " k"]:
-        return model.loss(x_0, label=label, learn_rates=True, baseline=self._baseline, rows=rows, generator=generator)
-
-    def bound(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "N d"],
-        *,
-        label: Int[Tensor, " N"] | None = None,
-        batch_size: int = 128,
-        generator: torch.Generator | None = None,
-    ) -> Bound:
-        return model.bound(x_0, label=label, batch_size=batch_size, generator=generator)
-
-    def learn(self, reduce: Callable[[Tensor], Tensor], processes: int = 1) -> None:
-        if self._adapt:
-            self.density.learn(reduce, processes)
-
-    def learn_costs(self, reduce: Callable[[Tensor], Tensor]) -> None:
-        self._baseline.learn(reduce)
-
-    def tensors(self) -> dict[str, Tensor]:
-        seen = {"times_seen": self.density.seen}
-        if not self._learns:
-            return seen
-        return seen | {"baseline.gram": self._baseline.gram, "baseline.moment": self._baseline.moment}

@@ -333,13 +333,18 @@ class OrderedBridge(Bridge):
             return settings.infill
         return INFILL if self._prefers_an_order else 0.0
 
-    def estimator(self, settings: "TrainingSettings") -> "PathEstimator":
-        """Where the order is fixed, half of the sequences are written in orders drawn evenly from all."""
+    def estimator(self, settings: "TrainingSettings") -> Estimator:
+        """Where the order is fixed, half of the sequences are written in orders drawn evenly from all.
+
+        So are those of the bound: the best weights must not be those that know the usual orders only.
+        """
         fixed = not any(parameter.requires_grad for parameter in self.order.parameters())
         share = settings.any_order
         if share is None:
             share = ANY_ORDER if fixed and self._prefers_an_order else 0.0
-        return PathEstimator(settings.orders, settings.fitting_singles, share)
+        several = {"orders": settings.orders, "singles": settings.fitting_singles}
+        score = several | {"any_order": share, "learn_order": settings.matrix_objective == "joint"}
+        return Estimator(score, several | {"learn_order": True}, {"any_order": share})
 
     def learned(self) -> dict[str, list[float] | None]:
         log_speeds = self.order.log_speeds
@@ -350,52 +355,3 @@ class OrderedBridge(Bridge):
 
     def describe_training(self, settings: "TrainingSettings") -> str:
         return "by whole paths" + (", which learn the order as well" if settings.matrix_objective == "joint" else "")
-
-
-class PathEstimator(Estimator):
-    """Draws several orders of some sequences, and any order of a share of them: `objectives.ordered.path_loss`."""
-
-    def __init__(self, orders: int, singles: int, any_order: float):
-        self._orders, self._singles, self.any_order = orders, singles, any_order
-
-    def score_loss(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "b d"],
-        *,
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-        joint: bool = False,
-        rows: Int[Tensor, " k"] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " k"]:
-        return model.loss(
-            x_0, label=label, given=given, learn_order=joint, orders=self._orders, singles=self._singles,
-            any_order=self.any_order, rows=rows, generator=generator,
-        )  # fmt: skip
-
-    def matrix_loss(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "b d"],
-        *,
-        label: Int[Tensor, " b"] | None = None,
-        rows: Int[Tensor, " k"] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, " k"]:
-        return model.loss(
-            x_0, label=label, learn_order=True, orders=self._orders, singles=self._singles, rows=rows,
-            generator=generator,
-        )  # fmt: skip
-
-    def bound(
-        self,
-        model: Any,
-        x_0: Int[Tensor, "N d"],
-        *,
-        label: Int[Tensor, " N"] | None = None,
-        batch_size: int = 128,
-        generator: torch.Generator | None = None,
-    ) -> Bound:
-        """In the orders of training: the best weights must not be those that know the usual orders only."""
-        return model.bound(x_0, label=label, any_order=self.any_order, batch_size=batch_size, generator=generator)

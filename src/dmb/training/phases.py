@@ -62,12 +62,12 @@ def _matrix_backward(learner: Learner, data: Split) -> None:
     batch = data.batch(settings.sequences, step=step, seed=seed_of(settings.seed, "matrix"))
     model.network.eval()
     for rows, _ in _parts(learner):
-        loss = learner.estimator.matrix_loss(
-            model,
+        loss = model.loss(
             batch.x_0,
             label=batch.label if model.num_classes else None,
             rows=rows,
             generator=seeded(settings.seed, "matrix noise", step, device=learner.fabric.device),
+            **learner.estimator.matrix,
         )
         (loss.mean() / settings.accumulate / model.mean_length).backward()
 
@@ -139,14 +139,13 @@ def _score_backward(
     generator = seeded(settings.seed, "noise", learner.progress.step, device=fabric.device)
     given = _given(batch.x_0, learner.infill, generator)
     with fabric.no_backward_sync(learner.wrapped, enabled=not last):
-        loss = learner.estimator.score_loss(
-            model,
+        loss = model.loss(
             batch.x_0,
             label=batch.label if model.num_classes else None,
             given=given,
-            joint=learner.joint,
             rows=rows,
             generator=generator,
+            **learner.estimator.score,
         )
         fabric.backward(loss.mean() / settings.accumulate / model.mean_length)
     plain = torch.ones_like(loss) if given is None else (~given[rows].any(-1)).to(loss.dtype)

@@ -240,12 +240,12 @@ class Algorithm1(Learner):
             raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
         rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
         label = split.labels(rows) if self.bridge.num_classes else None
-        bound = self.estimator.bound(
-            model,
+        bound = model.bound(
             split[rows].to(fabric.device),
             label=None if label is None else label.to(fabric.device),
             batch_size=max(1, settings.batch_size // world // settings.accumulate),
             generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
+            **self.estimator.bound,
         )
         if world > 1:
             score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)

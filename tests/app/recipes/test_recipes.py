@@ -197,7 +197,7 @@ def test_a_file_and_a_frame_have_the_same_model_of_a_table(columns, tmp_path):
     recipe.check(by_file, data, engine(accelerator="cpu"))
     assert by_file.infill_share(recipe.training) == (0.25 if columns == 4 else 0.0)
     if columns == 4:
-        assert by_file.estimator(recipe.training).any_order == 0.5
+        assert by_file.estimator(recipe.training).bound["any_order"] == 0.5
 
 
 def test_the_columns_of_a_table_are_written_from_first_to_last(tmp_path):
