@@ -7,12 +7,12 @@ from five random ones, which Theorem 4.7 is about. Saves runs/algorithm1.png, or
 """
 
 import math
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
 import torch
+import tyro
 from matplotlib.ticker import MaxNLocator
 
 import dmb
@@ -58,7 +58,7 @@ def exact() -> list[list[theory.ExactCycle]]:
     return traces
 
 
-def main(out: Path) -> None:
+def main(out: tyro.conf.Positional[Path] = Path("runs/algorithm1.png")) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     cycles = [(reports[0], reports[-2], reports[-1]) for reports in learned()]
     print("cycle  KL(μ||p_0)  J_Q before    after  rates before        after                bound")
@@ -90,4 +90,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs/algorithm1.png"))
+    tyro.cli(main)

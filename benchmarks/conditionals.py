@@ -5,12 +5,11 @@ Values are in two groups: those that noise takes as well (doubtful ones), and al
 python benchmarks/conditionals.py [RECIPE …] [--infill SHARE] [--steps N]
 """
 
-import argparse
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
+import tyro
 from torch import Tensor
 
 from dmb import Bridge, data, train
@@ -20,6 +19,10 @@ from dmb.data.columns import Value
 from dmb.data.sources.table import Table, as_data_set
 
 ROWS, DRAWS, LEAST = 20_000, 2_000, 0.02
+SHAPES: dict[str, tuple[int, ...] | None] = {
+    "table": None, "array": (6,), "sequences": (6,), "text": (6,), "digits": (2, 3), "images": (2, 3)
+}  # fmt: skip
+"""Recipes, and the shape of the array that each learns; None: a table."""
 
 
 def joint(positions: int, states: int, seed: int = 0) -> np.ndarray:
@@ -75,22 +78,14 @@ def distances(bridge: Bridge, mu: np.ndarray, seed: int = 0) -> dict[str, Tensor
     return {group: torch.cat(values) for group, values in found.items() if values}
 
 
-CASES: dict[str, tuple[Callable[[], np.ndarray], tuple[int, ...] | None]] = {
-    "table": (lambda: joint(6, 4), None),
-    "array": (lambda: joint(6, 4), (6,)),
-    "sequences": (lambda: joint(6, 4), (6,)),
-    "text": (lambda: joint(6, 4), (6,)),
-    "digits": (lambda: joint(6, 4), (2, 3)),
-    "images": (lambda: joint(6, 4), (2, 3)),
-}
-
-
-def main(names: list[str], infill: float | None, steps: int) -> None:
+def main(
+    names: tyro.conf.Positional[tuple[str, ...]] = tuple(SHAPES), infill: float | None = None, steps: int = 400
+) -> None:
     print(f"total variation beyond sampling error, {DRAWS:,} draws for each given value; mean, worst")
+    mu = joint(6, 4)
     for name in names:
         began = time.process_time()
-        mu = CASES[name][0]()
-        rows = drawn(mu, CASES[name][1])
+        rows = drawn(mu, SHAPES[name])
         recipe = recipes.recipe(name).changed(
             infill=infill, cycles=1, score_steps=steps, matrix_steps=0, batch_size=256, learning_rate=4e-3, width=64,
             blocks=2, dropout=0.0, weight_decay=0.01, patience=0, evaluate_every=steps, tied=False, placed=True,
@@ -105,9 +100,4 @@ def main(names: list[str], infill: float | None, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help=", ".join(CASES))
-    parser.add_argument("--infill", type=float, default=None)
-    parser.add_argument("--steps", type=int, default=400)
-    options = parser.parse_args()
-    main(options.recipes or list(CASES), options.infill, options.steps)
+    tyro.cli(main)

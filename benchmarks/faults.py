@@ -1,16 +1,15 @@
-"""Kill -9 training runs at random moments and around renames, flushes and deletions; resume each; compare the weights.
+"""Kill training runs at random moments and around renames, flushes and deletions; resume each; compare the weights.
 
 A run that is over is compared with one that nobody touched, and the next one starts. Runs are forks of one process that
 has imported everything, so that kills hit training and not imports.
 
-python benchmarks/faults.py [kills]
+python benchmarks/faults.py [KILLS]
 """
 
 import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import tyro
 
 from dmb._core.files import is_part
 from dmb._core.tensors import read_tensors
@@ -33,14 +33,15 @@ SETTINGS = as_flags(
      "patience": 0}
 )  # fmt: skip
 CALLS = ("replace", "fsync", "unlink")
-Hook = Callable[[], None]
+KILLED = (-signal.SIGKILL, -signal.SIGALRM)
+Hook = Callable[[], object]
 
 
-def start(folder: Path, hook: Hook) -> int:
-    """The process id of a run in `folder`, new or resumed."""
+def ended(folder: Path, hook: Hook) -> int:
+    """The exit code of a run in `folder`, new or resumed."""
     child = os.fork()
     if child:
-        return child
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
         os.setsid()
         log = os.open(f"{folder}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -75,75 +76,62 @@ def kill_at(name: str, count: int, after: bool) -> Hook:
     return install
 
 
-def ended(child: int, seconds: float | None = None) -> int:
-    """The exit code of a process, which is killed after some seconds; -9 if it was killed."""
-    until = None if seconds is None else time.monotonic() + seconds
-    while until is not None and time.monotonic() < until:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    if until is not None:
-        os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def drawn(chance: random.Random, number: int, seconds: float) -> tuple[str, Hook]:
+    """How to kill the next run: every other time at a call, otherwise at a moment within so many seconds."""
+    if number % 2 == 0:
+        moment = chance.uniform(0, seconds)
+        return "at a moment", lambda: signal.setitimer(signal.ITIMER_REAL, moment)  # no handler: it ends at once
+    name, after = chance.choice(CALLS), chance.random() < 0.5
+    return f"{'after' if after else 'before'} {name}", kill_at(name, chance.randint(1, 12), after)
 
 
-def final(folder: Path) -> dict[str, torch.Tensor]:
-    """The tensors of the newest checkpoint and of the model."""
+def final(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
+    """The tensors of the newest checkpoint and of the model, and the number of lines of metrics."""
     newest = Checkpoints(folder / "checkpoints").newest()
     assert newest is not None
-    return newest.tensors | {
-        f"model.{name}": value for name, value in read_tensors(folder / "model.safetensors")[0].items()
-    }
+    model = {f"model.{name}": value for name, value in read_tensors(folder / "model.safetensors").tensors.items()}
+    return newest.tensors | model, (folder / "metrics.jsonl").read_text().count("\n")
 
 
-def main(kills: int) -> None:
+def main(kills: tyro.conf.Positional[int] = 200) -> None:
     torch.set_num_threads(1)
     for module in ("dmb.app.cli.train", "torch.utils.tensorboard", "torch._dynamo"):
         import_module(module)
-    chance, done, over = random.Random(0), Counter[str](), Counter[str]()
+    chance, killed, runs = random.Random(0), Counter[str](), Counter[str](lost=0, changed=0, orphans=0)
     with tempfile.TemporaryDirectory() as scratch:
         straight, broken = Path(scratch) / "straight", Path(scratch) / "broken"
         np.save(Path(scratch) / "tokens.npy", np.random.default_rng(0).integers(5, size=(40, 6)))
         began = time.monotonic()
-        assert ended(start(straight, lambda: None)) == 0
+        assert ended(straight, lambda: None) == 0
         whole = time.monotonic() - began
-        wanted, lines = final(straight), (straight / "metrics.jsonl").read_text().count("\n")
+        wanted, lines = final(straight)
         print(f"uninterrupted: {whole:.1f} s, {len(wanted)} tensors, {lines} lines of metrics", flush=True)
-        while True:
-            finishing = sum(done.values()) >= kills
-            name, seconds, hook = "moment", chance.uniform(0, whole), None
-            if sum(done.values()) % 2:  # every other kill is at a call
-                name, after = chance.choice(CALLS), chance.random() < 0.5
-                hook, seconds = kill_at(name, chance.randint(1, 12), after), 600.0
-                name = f"{'after' if after else 'before'} {name}"
-            code = ended(
-                start(broken, (hook or (lambda: None)) if not finishing else (lambda: None)),
-                None if finishing else seconds,
-            )
-            if code == -signal.SIGKILL:
-                done[name] += 1
-                if sum(done.values()) % 20 == 0:
-                    print(f"{sum(done.values())} kills, {over['runs']} runs finished", flush=True)
+        finishing = False
+        while not finishing:
+            finishing = killed.total() >= kills
+            name, hook = ("never", lambda: None) if finishing else drawn(chance, killed.total(), whole)
+            code = ended(broken, hook)
+            if code in KILLED:
+                killed[name] += 1
+                if killed.total() % 20 == 0:
+                    print(f"{killed.total()} kills, {runs['finished']} runs finished", flush=True)
                 continue
-            over["runs"] += 1
+            runs["finished"] += 1
+            runs["orphans"] += sum(is_part(path) for path in broken.rglob(".*"))
             if code:
-                over["lost"] += 1
+                runs["lost"] += 1
                 print(f"a run was lost with exit code {code}: {Path(f'{broken}.txt').read_text()[-500:]}", flush=True)
             else:
-                other = final(broken)
-                equal = wanted.keys() == other.keys() and all(torch.equal(wanted[key], other[key]) for key in wanted)
-                over["changed"] += not equal or (broken / "metrics.jsonl").read_text().count("\n") != lines
-            over["orphans"] += sum(is_part(path) for path in broken.rglob(".*"))
+                tensors, others = final(broken)
+                equal = wanted.keys() == tensors.keys() and all(wanted[key].equal(tensors[key]) for key in wanted)
+                runs["changed"] += not equal or others != lines
             shutil.rmtree(broken)
-            if finishing:
-                break
-    listed = ", ".join(f"{count} {name}" for name, count in sorted(done.items()))
-    print(f"{sum(done.values())} kills ({listed}) in {time.monotonic() - began:.0f} s; {over['runs']} runs finished: "
-          f"{over['lost']} lost, {over['changed']} with changed bits, {over['orphans']} orphans left")  # fmt: skip
-    if over["lost"] or over["changed"] or over["orphans"]:
+    kinds = ", ".join(f"{count} {name}" for name, count in sorted(killed.items()))
+    print(f"{killed.total()} kills ({kinds}) in {time.monotonic() - began:.0f} s; {runs['finished']} runs finished: "
+          f"{runs['lost']} lost, {runs['changed']} with changed bits, {runs['orphans']} orphans left")  # fmt: skip
+    if runs["lost"] or runs["changed"] or runs["orphans"]:
         raise SystemExit(1)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    tyro.cli(main)

@@ -10,6 +10,7 @@ so that a second run, or one that was interrupted, has less to do.
 import sys
 
 import numpy as np
+import tyro
 from rich.console import Console
 from torch import Tensor
 
@@ -25,7 +26,7 @@ EVERY = 10
 notes = Console(stderr=True)
 
 
-def main(count: int) -> None:
+def main(count: tyro.conf.Positional[int] = 10_000) -> None:
     cifar10, network = data.cifar10(), Inception.load()
     assert isinstance(cifar10.codec, Picture)
     codec = cifar10.codec
@@ -56,6 +57,6 @@ def main(count: int) -> None:
 
 if __name__ == "__main__":
     try:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
+        tyro.cli(main)
     except ValueError as error:
         sys.exit(str(error))

@@ -3,9 +3,8 @@
 python benchmarks/guidance.py [SAMPLES_PER_CLASS]
 """
 
-import sys
-
 import torch
+import tyro
 from sklearn.svm import SVC
 from torch import Tensor
 
@@ -23,7 +22,7 @@ def _labelled(split: Split) -> tuple[Tensor, Tensor]:
     return split[:], labels
 
 
-def main(each: int) -> None:
+def main(each: tyro.conf.Positional[int] = 100) -> None:
     digits = data.digits()
     judge = SVC(gamma=0.002).fit(*_labelled(digits.train))
     right = judge.score(*_labelled(digits.test))
@@ -41,4 +40,4 @@ def main(each: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    tyro.cli(main)

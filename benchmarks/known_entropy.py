@@ -5,9 +5,10 @@ A process that is learned on the bound has every reason to cheat here, and must 
 python benchmarks/known_entropy.py [SEEDS] [learned]
 """
 
-import sys
 import time
-from typing import Any
+from typing import Any, Literal
+
+import tyro
 
 from dmb import data, train
 from dmb.app import recipes
@@ -31,12 +32,12 @@ LEARNED: dict[str, dict[str, Any]] = {
 }
 
 
-def main(seeds: int, processes: dict[str, dict[str, Any]]) -> None:
+def main(seeds: tyro.conf.Positional[int] = 1, which: tyro.conf.Positional[Literal["all", "learned"]] = "all") -> None:
     language = data.markov(length=LENGTH)
     truth = data.markov_bits(LENGTH)
     print(f"entropy {truth:.4f} bits per letter; marginals alone {language.unigram_bits(language.test):.4f}")
     lowest = float("inf")
-    for name, settings in processes.items():
+    for name, settings in (LEARNED if which == "learned" else FIXED | LEARNED).items():
         for seed in range(seeds):
             began = time.perf_counter()
             shared: dict[str, Any] = {
@@ -61,7 +62,4 @@ def main(seeds: int, processes: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 1,
-        LEARNED if sys.argv[2:] == ["learned"] else FIXED | LEARNED,
-    )
+    tyro.cli(main)

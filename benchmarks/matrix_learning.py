@@ -7,10 +7,10 @@ Prints J_Q, KL(μ || p_0) and rates before and after Matrix-learning of every cy
 them beside the bounds of all rows while they learn. Saves docs/results/matrix-learning.png, or another FIGURE.
 """
 
-import sys
 from pathlib import Path
 
 import matplotlib
+import tyro
 
 from dmb.app.records import Record, read_metrics, validations
 
@@ -26,7 +26,9 @@ def cycles(folder: Path) -> list[list[Record]]:
     return [[r for r in records if r.cycle == cycle] for cycle in sorted({record.cycle for record in records})]
 
 
-def main(folder: Path, out: Path) -> None:
+def main(
+    folder: tyro.conf.Positional[Path], out: tyro.conf.Positional[Path] = Path("docs/results/matrix-learning.png")
+) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     print("cycle   step       J_Q  KL(μ||p_0)  lowest and highest rate  lower rates / top rate")
     for number, records in enumerate(cycles(folder / FIRST / "seed-0"), 1):
@@ -57,4 +59,4 @@ def main(folder: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else Path("docs/results/matrix-learning.png"))
+    tyro.cli(main)

@@ -8,14 +8,16 @@ columns, and the training rows themselves. Columns that `TableModel` leaves out 
 With `--rivals` only the others are trained, so that the parts of a long comparison can run apart.
 """
 
-import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+import tyro
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -95,7 +97,7 @@ def imputer_of(estimator: Any, known: pd.DataFrame, seed: int) -> IterativeImput
     return imputer.fit(known.sample(min(len(known), FITTED), random_state=seed).to_numpy())
 
 
-def imputation(model: dmb.TableModel | None, training: pd.DataFrame, real: pd.DataFrame, seed: int) -> None:
+def impute(model: dmb.TableModel | None, training: pd.DataFrame, real: pd.DataFrame, seed: int) -> None:
     """A fifth of all cells hidden: accuracy of categories, and error of numbers in standard deviations."""
     rng = np.random.default_rng(seed)
     real = real.reset_index(drop=True)
@@ -149,62 +151,74 @@ def drawn_by(name: str, training: pd.DataFrame, count: int, seed: int, epochs: i
     return rows.assign(**{c: rows[c].where(rows[c] != "missing", None) for c in rows if c not in numbers})
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("tables", nargs="+")
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--imputation", action="store_true")
-    options.add_argument("--rows", type=int, help="draw and compare so many rows; default: as many as are held out")
-    options.add_argument("--bins", type=int, help="of TableModel")
-    options.add_argument("--rivals", action="store_true", help="leave out TableModel")
-    options.add_argument("--networks", type=int, metavar="EPOCHS", help="also train CTGAN and TVAE so many epochs")
-    given = options.parse_args()
-    for path in given.tables:
+def main(
+    tables: tyro.conf.Positional[tuple[str, ...]],
+    *,
+    seed: int = 0,
+    imputation: bool = False,
+    rows: int | None = None,
+    bins: int | None = None,
+    rivals: bool = False,
+    networks: int | None = None,
+) -> None:
+    """Compare the rows of all methods.
+
+    Args:
+        tables: paths of CSV files.
+        seed: of the split, and of all methods.
+        imputation: also fill hidden cells.
+        rows: draw and compare so many; default: as many as are held out.
+        bins: of TableModel.
+        rivals: leave out TableModel.
+        networks: also train CTGAN and TVAE so many epochs.
+    """
+    for path in tables:
         frame = pd.read_csv(path)
-        order = np.random.default_rng(given.seed).permutation(len(frame))
+        order = np.random.default_rng(seed).permutation(len(frame))
         training, real = (frame.iloc[part].reset_index(drop=True) for part in np.split(order, [len(frame) * 4 // 5]))
-        real = real[: given.rows]
+        real = real[:rows]
         print(f"{path}: {len(training):,} rows to learn, {len(real):,} to compare with, {frame.shape[1]} columns")
         codec = dmb.data.load(path).codec
         assert isinstance(codec, dmb.data.Columns)
-        compare(training[codec.names], real[codec.names], given)
+        training, real = training[codec.names], real[codec.names]
+        model = None if rivals else dmb.TableModel(bins=bins, random_state=seed)
+        compare(model, training, real, seed, imputation, networks)
 
 
-def compare(training: pd.DataFrame, real: pd.DataFrame, given: argparse.Namespace) -> None:
+def compare(
+    model: dmb.TableModel | None,
+    training: pd.DataFrame,
+    real: pd.DataFrame,
+    seed: int,
+    imputation: bool,
+    epochs: int | None,
+) -> None:
     """Print how good the rows of all methods are."""
 
-    def tell(name: str, rows: Any, seconds: float | None = None) -> None:
-        found = quality(rows, real, training, given.seed)
-        print(
-            f"  {name:22}  {found}" + (f"  {seconds / 60:.1f} CPU minutes" if seconds is not None else ""), flush=True
-        )
-
-    model = None
-    if not given.rivals:
+    def tell(name: str, draw: Callable[[], Any]) -> None:
         start = time.process_time()
-        model = dmb.TableModel(bins=given.bins, random_state=given.seed).fit(training)
-        rows = model.sample(len(real), random_state=given.seed)
-        tell("TableModel", rows, time.process_time() - start)
+        rows = draw()
+        minutes = (time.process_time() - start) / 60
+        print(f"  {name:22}  {quality(rows, real, training, seed)}  {minutes:.1f} CPU minutes", flush=True)
+
+    if model is not None:
+        tell("TableModel", lambda: model.fit(training).sample(len(real), random_state=seed))
         known = with_known_values(model, real[:2000])
-        nats = model.log_prob(known)
-        error = nats.value.std() / len(nats.value) ** 0.5
+        bits = -model.log_prob(known).value / np.log(2)
         codec = model.codec_
         states = ", ".join(f"{name} {len(column)}" for name, column in zip(codec.names, codec.columns, strict=True))
         print(f"  states: {states}")
-        print(f"  at most {-nats.value.mean() / np.log(2):.2f} ± {error / np.log(2):.2f} bits per row", end="")
+        print(f"  at most {bits.mean():.2f} ± {bits.std() / len(bits) ** 0.5:.2f} bits per row", end="")
         print(f"; {len(real[:2000]) - len(known)} of {len(real[:2000]):,} rows have a value that is new", flush=True)
-    if given.imputation:
-        imputation(model, training, real, given.seed)
-    start = time.process_time()
-    made = trees(training, len(real), given.seed)
-    tell("trees in sequence", made, time.process_time() - start)
-    for name in ("CTGAN", "TVAE") if given.networks else ():
-        start = time.process_time()
-        made = drawn_by(name, training, len(real), given.seed, given.networks)
-        tell(name, made, time.process_time() - start)
-    for name, anchor in anchors(training, len(real), given.seed).items():
-        tell(name, anchor)
+    if imputation:
+        impute(model, training, real, seed)
+    tell("trees in sequence", lambda: trees(training, len(real), seed))
+    if epochs is not None:
+        for name in ("CTGAN", "TVAE"):
+            tell(name, partial(drawn_by, name, training, len(real), seed, epochs))
+    for name, anchor in anchors(training, len(real), seed).items():
+        tell(name, partial(dict, anchor))
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)
