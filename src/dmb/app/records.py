@@ -14,7 +14,7 @@ from dmb._core.files import written_whole
 from dmb._core.pretrained import WEIGHTS
 from dmb._core.tensors import read_sizes
 from dmb._core.typed import check_types, conforms
-from dmb.app.evaluation import ImageQuality, Likelihood
+from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 T = TypeVar("T")
@@ -79,37 +79,17 @@ class ImageResult(ImageQuality):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableResult:
-    """How like real rows of one split some rows are: see `dmb.tables.quality.Quality`."""
+class TableResult(TableQuality):
+    """A result of `dmb evaluate --quality` for a table."""
 
-    split: str
-    what: str
-    """`samples`, `independent columns` or `training rows`."""
-    rows: int
-    """Number of real rows, and of samples."""
-    shapes: float
-    pairs: float
-    auc: float
-    auc_error: float
-    accuracy: float
-    copies: float
-    seed: int
     step: int | None = None
     """The step of the model that was evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordResult:
-    """How many records differ, are new, and are valid: see `dmb.app.evaluation.sequences.Shares`."""
+class RecordResult(RecordQuality):
+    """The same for records."""
 
-    split: str
-    what: str
-    """`samples`, or the records of a split."""
-    count: int
-    different: float
-    new: float
-    seed: int
-    valid: float | None = None
     step: int | None = None
     """The step of the model that was evaluated."""
 

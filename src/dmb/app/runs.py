@@ -238,16 +238,16 @@ class Run:
         return best(self.metrics())
 
     def add_evaluation(
-        self, result: Likelihood | ImageQuality | TableQuality | RecordQuality, evaluated: Record | None
+        self, result: Likelihood | ImageQuality | list[TableQuality] | list[RecordQuality], evaluated: Record | None
     ) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
         step = {"step": None if evaluated is None else evaluated.step}
         try:
             with locked(self.path, ".evaluation.lock", wait=True):
                 results = read_evaluations(self.path)
-                if isinstance(result, TableQuality | RecordQuality):
-                    parts = {what: found | step for what, found in result.records().items()}
-                    results.setdefault(result.kind, {})[result.split] = parts
+                if isinstance(result, list):
+                    parts = {found.what: vars(found) | step for found in result}
+                    results.setdefault(result[0].kind, {})[result[0].split] = parts
                 else:
                     place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
                     place[result.split] = vars(result) | step

@@ -16,7 +16,7 @@ from PIL import Image
 import dmb
 from commands import dmb_, flags
 from dmb.app.cli import COMMANDS
-from dmb.app.evaluation.quality import originals
+from dmb.app.evaluation.images import originals
 from dmb.app.recipes import recipe
 from dmb.app.records import read_evaluations
 from dmb.app.runs import Run

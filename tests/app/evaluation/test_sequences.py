@@ -5,15 +5,15 @@ import pytest
 import torch
 
 import dmb
-from dmb.app.evaluation.sequences import Shares, checker, record_quality, shares
+from dmb.app.evaluation.sequences import checker, record_quality, shares
 from dmb.app.records import read_records
 from dmb.data.codecs import Fasta, Smiles
 
 
 def test_shares_are_those_of_counting():
     texts = ["AB", "AB", "BA", "C", "C", "C", "ABC", "BB"]  # AB, BA, C, ABC, BB: five of eight; C and BB are known
-    assert shares(texts, {"C", "BB", "AAA"}) == Shares(5 / 8, 3 / 5, None)
-    assert shares(texts, set(), lambda text: "A" in text).valid == 4 / 8
+    assert shares(texts, {"C", "BB", "AAA"}) == (5 / 8, 3 / 5, None)
+    assert shares(texts, set(), lambda text: "A" in text)[2] == 4 / 8
 
 
 def test_smiles_are_checked_by_rdkit_and_by_nothing_else(monkeypatch):
@@ -36,7 +36,8 @@ def test_copies_of_training_records_are_not_new(tmp_path, monkeypatch):
     drawn = data.train[:3]  # what the model gives: the first training record twice, and two others
     monkeypatch.setattr("dmb.app.evaluation.sequences.draw", lambda *_, **__: iter([torch.cat([drawn[:1], drawn])]))
     found = record_quality(None, data, count=4)
-    assert found.samples[:2] == (3 / 4, 0.0)
-    assert found.real[:2] == (1.0, 1.0)
-    assert found.records()["samples"]["new"] == 0.0
+    samples, real = found
+    assert (samples.what, samples.different, samples.new) == ("samples", 3 / 4, 0.0)
+    assert (real.what, real.different, real.new) == ("test records", 1.0, 1.0)
+    assert str(samples) == "4 samples: 75.0% different, 0.0% of these new"
     assert read_records(tmp_path) == []

@@ -1,5 +1,6 @@
 """`dmb evaluate`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,10 +10,9 @@ from dmb._core.files import to_json
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting
-from dmb.app.evaluation import RealRows, RecordQuality, TableQuality, likelihood, record_quality, table_quality
+from dmb.app.evaluation import likelihood, record_quality, table_quality
 from dmb.app.runs import Run
-from dmb.bridges import Bridge
-from dmb.data import Columns, DataSet, Records
+from dmb.data import Columns, Records
 from dmb.training.engine import Accelerator, device
 
 
@@ -72,20 +72,14 @@ def evaluate(
     if data is None:
         folder.add_evaluation(result, evaluated)
     if quality:
-        compared = _compared(bridge, read, split, sequences, seed)
-        print(to_json(vars(result) | {"quality": compared.records()}) if json_ else compared, flush=True)
+        compare = table_quality if isinstance(read.codec, Columns) else record_quality
+        compared = compare(bridge, read, split, count=sequences, seed=seed, progress=partial(counting, notes))
+        if json_:
+            print(to_json(vars(result) | {"quality": {each.what: vars(each) for each in compared}}), flush=True)
+        else:
+            print(*compared, sep="\n", flush=True)
         folder.add_evaluation(compared, evaluated)
     return 0
-
-
-def _compared(bridge: Bridge, data: DataSet, split: str, count: int | None, seed: int) -> TableQuality | RecordQuality:
-    """Samples beside real rows or records."""
-    if not isinstance(data.codec, Columns):
-        with counting(notes, "sampling") as progress:
-            return record_quality(bridge, data, split, count=count, seed=seed, advance=progress)
-    with counting(notes, "reading the rows") as progress:
-        real = RealRows(data.source, data.codec, split, count, progress)
-    return table_quality(bridge, real, seed=seed, progress=lambda what: counting(notes, what))
 
 
 main = command(evaluate)

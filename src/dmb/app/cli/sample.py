@@ -10,8 +10,7 @@ from dmb._core.files import to_json
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
 from dmb.app.display import counting, say
-from dmb.app.evaluation.drawing import draw
-from dmb.app.evaluation.long import draw_long
+from dmb.app.evaluation import draw
 from dmb.app.runs import Run
 from dmb.data import Columns, Records, Text
 from dmb.data.lengths import BLANK
@@ -86,13 +85,13 @@ def sample(
         known = torch.where(known == -1, BLANK, known)
         known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), folder.label(label))
-    options = {"calls": calls, "sampler": sampler, "guidance": guidance, "temperature": temperature, "top_p": top_p}
     with counting(notes, "sampling") as progress:
-        if length is None or length <= bridge.num_positions:
-            parts = draw(bridge, n, labels=labels, seed=seed, advance=progress, template=known, **options)
-        else:
+        if length is not None and length > bridge.num_positions:
             say(notes, f"written in windows of {bridge.num_positions}, each given half of the one before")
-            parts = draw_long(bridge, n, length, labels=labels, seed=seed, advance=progress, template=known, **options)
+        parts = draw(
+            bridge, n, length=length, labels=labels, template=known, calls=calls, sampler=sampler, guidance=guidance,
+            temperature=temperature, top_p=top_p, seed=seed, progress=progress,
+        )  # fmt: skip
         tokens = torch.cat(list(parts))[:, :length]
     if out is not None:
         codec.write(out, tokens)

@@ -1,13 +1,15 @@
 """Evaluation: the bound beside the baseline that models must beat; samples; quality of images, rows and records."""
 
 from dmb.app.evaluation.drawing import draw as draw
-from dmb.app.evaluation.images import features as features, fid as fid, inception_score as inception_score
-from dmb.app.evaluation.inception import Inception as Inception
-from dmb.app.evaluation.likelihood import Likelihood as Likelihood, likelihood as likelihood
-from dmb.app.evaluation.quality import (
+from dmb.app.evaluation.images import (
     ImageQuality as ImageQuality,
     RealImages as RealImages,
+    features as features,
+    fid as fid,
     image_quality as image_quality,
+    inception_score as inception_score,
 )
+from dmb.app.evaluation.inception import Inception as Inception
+from dmb.app.evaluation.likelihood import Likelihood as Likelihood, likelihood as likelihood
 from dmb.app.evaluation.sequences import RecordQuality as RecordQuality, record_quality as record_quality
-from dmb.app.evaluation.tables import RealRows as RealRows, TableQuality as TableQuality, table_quality as table_quality
+from dmb.app.evaluation.tables import TableQuality as TableQuality, table_quality as table_quality

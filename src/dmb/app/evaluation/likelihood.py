@@ -1,15 +1,15 @@
 """The bound on a model's bits per token for unseen data."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.seeding import seeded
 from dmb.bridges import Bridge
 from dmb.data.base import DataSet
-from dmb.objectives.bound import Bound
+from dmb.data.reading import Progress, ignore_progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def likelihood(
     samples: int = 1,
     batch_size: int = 128,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = ignore_progress,
 ) -> Likelihood:
     """The bound on a split: all of it, or `sequences` spread evenly over it.
 
@@ -67,9 +67,7 @@ def likelihood(
         seed: seed of times and noise.
         progress: called with the number of network rows done, and their total.
     """
-    if split not in ("train", "validation", "test"):
-        raise ValueError(f"split must be train, validation or test, got {split!r}")
-    part = getattr(data, split)
+    part = data.splits()[checks.choice("split", split, tuple(data.splits()))]
     if sequences is not None and sequences < 1:
         raise ValueError(f"sequences must be at least 1, got {sequences}")
     chosen = part.spread(sequences or len(part))
@@ -79,10 +77,9 @@ def likelihood(
     def advance(rows: int) -> None:
         nonlocal done
         done += rows
-        if progress is not None:
-            progress(done, len(chosen) * samples)
+        progress(done, len(chosen) * samples)
 
-    bound: Bound = bridge.bound(
+    bound = bridge.bound(
         part[chosen].to(bridge.device),
         label=None if label is None else label.to(bridge.device),
         samples=samples,

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 
-from dmb.app.evaluation.drawing import Advance, draw
+from dmb.app.evaluation.drawing import Stages, draw, unwatched
 from dmb.bridges import Bridge
 from dmb.data import DataSet, Records
 from dmb.data.codecs import Smiles
@@ -17,52 +17,40 @@ MOST_RECORDS = 1000
 _AT_ONCE = 4096  # training records
 
 
-class Shares(NamedTuple):
-    """Shares of records.
-
-    >>> shares(["CC", "CC", "CO"], known={"CO"})
-    Shares(different=0.6666666666666666, new=0.5, valid=None)
-    """
-
-    different: float
-    """Records that remain if copies of each other are left out."""
-    new: float
-    """Of the different ones, those that are not in the training data."""
-    valid: float | None
-    """Records that a checker accepts; None without one."""
-
-    def __str__(self) -> str:
-        valid = "" if self.valid is None else f", {self.valid:.1%} valid"
-        return f"{self.different:.1%} different, {self.new:.1%} of these new{valid}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecordQuality:
-    """Samples beside as many records of one split."""
+    """How many of some records differ, are new, and are valid.
+
+    Args:
+        split: the split that samples are to be like.
+        what: `samples`, or the records of a split.
+        count: number of these records.
+        different: share of records that remain if copies of each other are left out.
+        new: of the different ones, the share of those that are not in the training data.
+        valid: share of records that a checker accepts; None without one.
+        seed: of the samples.
+    """
 
     kind: ClassVar[str] = "records"
 
     split: str
+    what: str
     count: int
+    different: float
+    new: float
+    valid: float | None = None
     seed: int
-    samples: Shares
-    real: Shares
-
-    def records(self) -> dict[str, dict[str, Any]]:
-        """What to store, by what was looked at."""
-        common = {"split": self.split, "count": self.count, "seed": self.seed}
-        found = {"samples": self.samples, f"{self.split} records": self.real}
-        return {what: {"what": what} | common | shares._asdict() for what, shares in found.items()}
 
     def __str__(self) -> str:
-        return f"{self.count:,} samples: {self.samples}; {self.count:,} records of {self.split}: {self.real}"
+        valid = "" if self.valid is None else f", {self.valid:.1%} valid"
+        return f"{self.count:,} {self.what}: {self.different:.1%} different, {self.new:.1%} of these new{valid}"
 
 
 def record_quality(
     bridge: Bridge, data: DataSet, split: str = "test", *, count: int | None = None, seed: int = 0,
-    advance: Advance | None = None,
-) -> RecordQuality:  # fmt: skip
-    """Draw as many records as there are in a split, at most 1,000 by default, and compare.
+    progress: Stages = unwatched,
+) -> list[RecordQuality]:  # fmt: skip
+    """Draw as many records as there are in a split, at most 1,000 by default, and look at both.
 
     Args:
         bridge: a model of records.
@@ -70,25 +58,35 @@ def record_quality(
         split: `train`, `validation` or `test`.
         count: how many, at most.
         seed: of the samples.
-        advance: told how many samples are drawn, and of how many.
+        progress: see `drawing.Stages`.
     """
     codec, part = data.codec, data.splits()[split]
     assert isinstance(codec, Records)
     count = min(count or MOST_RECORDS, len(part))
     known = {text for first in range(0, len(data.train), _AT_ONCE)
              for text in codec.decode(data.train[first : first + _AT_ONCE])}  # fmt: skip
-    drawn = codec.decode(torch.cat(list(draw(bridge, count, seed=seed, advance=advance))))
-    real, check = codec.decode(part[part.spread(count)]), checker(codec)
-    return RecordQuality(
-        split=split, count=count, seed=seed, samples=shares(drawn, known, check), real=shares(real, known, check)
-    )
+    with progress("sampling") as advance:
+        drawn = codec.decode(torch.cat(list(draw(bridge, count, seed=seed, progress=advance))))
+    check, found = checker(codec), []
+    for what, texts in (("samples", drawn), (f"{split} records", codec.decode(part[part.spread(count)]))):
+        different, new, valid = shares(texts, known, check)
+        found.append(
+            RecordQuality(split=split, what=what, count=count, different=different, new=new, valid=valid, seed=seed)
+        )
+    return found
 
 
-def shares(texts: list[str], known: set[str], check: Callable[[str], bool] | None = None) -> Shares:
-    """How many of the texts differ, are not known, and pass a check."""
+def shares(
+    texts: list[str], known: set[str], check: Callable[[str], bool] | None = None
+) -> tuple[float, float, float | None]:
+    """The shares of the texts that differ, of these those that are not known, and of all those that pass a check.
+
+    >>> shares(["CC", "CC", "CO"], known={"CO"})
+    (0.6666666666666666, 0.5, None)
+    """
     different = set(texts)
     valid = None if check is None else sum(map(check, texts)) / len(texts)
-    return Shares(len(different) / len(texts), len(different - known) / len(different), valid)
+    return len(different) / len(texts), len(different - known) / len(different), valid
 
 
 def checker(codec: Records) -> Callable[[str], bool] | None:

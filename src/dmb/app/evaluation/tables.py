@@ -1,17 +1,15 @@
 """How like real rows a model's rows are, beside rows that say what such figures are worth."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from dmb.app.evaluation.drawing import Advance, draw
+from dmb.app.evaluation.drawing import Stages, draw, unwatched
 from dmb.bridges import Bridge
-from dmb.data import Columns
+from dmb.data import Columns, DataSet
 from dmb.data.columns import Column, Date, Number, Value
 from dmb.data.columns.base import as_number
 from dmb.data.columns.date import as_moment
@@ -19,109 +17,87 @@ from dmb.data.reading import existing
 from dmb.data.sources.table import Table, read_table
 from dmb.data.splits import tenths
 
-if TYPE_CHECKING:
-    from dmb.tables.quality import Quality
-
 MOST_ROWS = 10_000
 """Rows that are drawn and compared, unless told otherwise."""
-SPLITS = ("train", "validation", "test")
-
-Progress = Callable[[str], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableQuality:
-    """Samples, independent columns and training rows, each compared with real rows of one split."""
+    """How like real rows of one split some rows are: the figures of `dmb.tables.quality.Quality`.
+
+    Args:
+        split: the split of the real rows.
+        what: `samples`, `independent columns` or `training rows`.
+        rows: number of real rows, and of samples.
+        shapes, pairs, auc, auc_error, accuracy, copies: see there.
+        seed: of samples, subsets and folds.
+    """
 
     kind: ClassVar[str] = "tables"
 
     split: str
+    what: str
     rows: int
-    """Number of samples, and of real rows."""
-    calls: int
+    shapes: float
+    pairs: float
+    auc: float
+    auc_error: float
+    accuracy: float
+    copies: float
     seed: int
-    found: dict[str, "Quality"]
-    """By what was compared: `samples`, `independent columns`, `training rows`."""
-
-    def records(self) -> dict[str, dict[str, Any]]:
-        """What to store, by what was compared."""
-        common = {"split": self.split, "rows": self.rows, "seed": self.seed}
-        return {what: {"what": what} | common | found._asdict() for what, found in self.found.items()}
 
     def __str__(self) -> str:
-        header = ("", "shapes", "pairs", "classifier AUC", "accuracy", "nearer to training rows")
-        lines = [
-            (what, f"{q.shapes:.3f}", f"{q.pairs:.3f}", f"{q.auc:.3f} ± {q.auc_error:.3f}", f"{q.accuracy:.3f}",
-             f"{q.copies:.3f}") for what, q in self.found.items()
-        ]  # fmt: skip
-        widths = [max(map(len, cells)) for cells in zip(header, *lines, strict=True)]
-        told = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-                for line in (header, *lines)]  # fmt: skip
-        return "\n".join([f"{self.rows:,} samples beside {self.rows:,} rows of {self.split}:", *told])
-
-
-class RealRows:
-    """What samples are compared with: rows of a split and training rows, with their values as they are in the file.
-
-    Args:
-        source: the file.
-        codec: of the model; only its columns are looked at.
-        split: `train`, `validation` or `test`.
-        rows: how many rows of the split, spread evenly over it; default: all, at most 10,000.
-        progress: called with the bytes read so far and in all.
-    """
-
-    def __init__(
-        self,
-        source: str | Path,
-        codec: Columns,
-        split: str = "test",
-        rows: int | None = None,
-        progress: Advance | None = None,
-    ):
-        content = read_table(existing(Path(source)), codec.names, progress)
-        parts = dict(zip(SPLITS, tenths(len(content.codes)), strict=True))
-        self.split, self.codec = split, codec
-        self.real = self._columns(content, parts[split], rows or MOST_ROWS)
-        self.training = self._columns(content, parts["train"], len(parts["train"]))
-        self.rows = len(self.real[codec.names[0]])
-
-    def _columns(self, content: Table, rows: np.ndarray, most: int) -> dict[str, list[Value]]:
-        chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(np.int64)]
-        columns = {}
-        for name, column in zip(self.codec.names, self.codec.columns, strict=True):
-            index = content.names.index(name)
-            values = plain(column, content.distinct[index])
-            columns[name] = [values[code] for code in content.codes[chosen, index].tolist()]
-        return columns
+        return (
+            f"{self.what:<19}  beside {self.rows:,} rows of {self.split}: shapes {self.shapes:.3f}, pairs "
+            f"{self.pairs:.3f}, classifier AUC {self.auc:.3f} ± {self.auc_error:.3f}, accuracy {self.accuracy:.3f}, "
+            f"nearer to training rows {self.copies:.3f}"
+        )
 
 
 def table_quality(
-    bridge: Bridge, real: RealRows, *, calls: int | None = None, seed: int = 0, progress: Progress | None = None
-) -> TableQuality:
-    """Draw as many rows as there are real ones, and compare.
+    bridge: Bridge, data: DataSet, split: str = "test", *, count: int | None = None, seed: int = 0,
+    progress: Stages = unwatched,
+) -> list[TableQuality]:  # fmt: skip
+    """Compare samples, independent columns and training rows with real rows, whose values are read from their file.
 
     Args:
         bridge: a model of the table.
-        real: what to compare with.
-        calls: network calls per sample; default: `Bridge.usual_calls`.
+        data: the data that it learned.
+        split: `train`, `validation` or `test`.
+        count: how many rows of the split, spread evenly over it, and samples; default: all, at most 10,000.
         seed: of samples, subsets and folds.
-        progress: called with what is about to be done, gives a context, whose value is called with what is done and
-            all there is to do.
+        progress: see `drawing.Stages`.
     """
     from dmb.tables.quality import anchors, quality  # scikit-learn, slow to import
 
-    progress = progress or (lambda what: nullcontext(lambda done, total: None))
-    codec, calls = real.codec, bridge.usual_calls if calls is None else calls
+    codec = data.codec
+    assert isinstance(codec, Columns)
+    with progress("reading the rows") as advance:
+        table = read_table(existing(Path(data.source)), codec.names, advance)
+    parts = dict(zip(data.splits(), tenths(len(table.codes)), strict=True))
+    real = _columns(table, codec, parts[split], count or MOST_ROWS)
+    training = _columns(table, codec, parts["train"], len(parts["train"]))
+    rows = len(real[codec.names[0]])
     with progress("sampling") as advance:
-        tokens = torch.cat(list(draw(bridge, real.rows, seed=seed, advance=advance, calls=calls)))
+        tokens = torch.cat(list(draw(bridge, rows, calls=bridge.usual_calls, seed=seed, progress=advance)))
     drawn = zip(codec.names, codec.columns, codec.cells(tokens), strict=True)
-    kinds = {"samples": {name: plain(column, values) for name, column, values in drawn}}
-    found = {}
-    for what, rows in (kinds | anchors(real.training, real.rows, seed)).items():
-        with progress(f"comparing {what} with rows of {real.split}") as advance:
-            found[what] = quality(rows, real.real, real.training, seed, advance)
-    return TableQuality(split=real.split, rows=real.rows, calls=calls, seed=seed, found=found)
+    samples, found = {name: plain(column, values) for name, column, values in drawn}, []
+    for what, compared in ({"samples": samples} | anchors(training, rows, seed)).items():
+        with progress(f"comparing {what} with rows of {split}") as advance:
+            figures = quality(compared, real, training, seed, advance)
+        found.append(TableQuality(split=split, what=what, rows=rows, seed=seed, **figures._asdict()))
+    return found
+
+
+def _columns(table: Table, codec: Columns, rows: np.ndarray, most: int) -> dict[str, list[Value]]:
+    """Values of some rows, spread evenly, by the columns that the model has."""
+    chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(np.int64)]
+    columns = {}
+    for name, column in zip(codec.names, codec.columns, strict=True):
+        index = table.names.index(name)
+        values = plain(column, table.distinct[index])
+        columns[name] = [values[code] for code in table.codes[chosen, index].tolist()]
+    return columns
 
 
 def plain(column: Column, values: list[Value]) -> list[Value]:

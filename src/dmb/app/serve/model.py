@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dmb._core.seeding import seeded
-from dmb.app.evaluation.drawing import AT_ONCE, states
+from dmb.app.evaluation.drawing import AT_ONCE
 from dmb.app.records import best, read_bounds, read_metrics
 from dmb.app.report.sampling import SHOWN
 from dmb.app.report.symbols import Symbols
@@ -112,7 +112,8 @@ class Playground:
         calls, last = divmod(options.n, AT_ONCE)
         per_batch = [AT_ONCE] * calls + [last] * (last > 0)
         guided = 2 if options.label is not None and options.guidance != 1 else 1
-        per_sample = self._calls(options, self.bridge.num_positions if blanks is None else blanks)
+        blanks = self.bridge.num_positions if blanks is None else blanks
+        per_sample = self.bridge.network_calls(options.calls, options.sampler, blanks)
         return guided * per_sample * sum(self._per_call + rows * self._per_row for rows in per_batch)
 
     def draw(
@@ -125,26 +126,35 @@ class Playground:
             template: tokens to keep, -1 for blanks; default: nothing is known.
             film: where to record the states of the first batch.
         """
-        self._refuse_too_large(options, template)
-        labels = None if options.label is None else torch.full((options.n,), options.label)
-        blanks = self.bridge.num_positions if template is None else int((template < 0).sum())
-        batches, per_batch = math.ceil(options.n / AT_ONCE), self._calls(options, blanks)
-        finished, x, step, batch = list[Tensor](), torch.empty(0, self.bridge.num_positions), 0, 0
-        for first, state in states(
-            self.bridge, options.n, labels=labels, seed=options.seed, template=template,
-            calls=max(options.calls, self.bridge.least_calls),
-            sampler=options.sampler, temperature=options.temperature,
-            guidance=1.0 if labels is None else options.guidance,
-        ):  # fmt: skip
-            self.calls += 1
-            if film is not None and first == 0:
-                film.add(state)
-            if first != batch:
-                finished.append(x)
-                batch, step = first, 0
-            step, x = step + 1, state.x.cpu()
-            share = (len(finished) + min(1.0, step / (per_batch + 1))) / batches
-            yield Moment(share, state.t, torch.cat([*finished, x]))
+        blanks, size = self.bridge.num_positions, self.bridge.num_positions * self.bridge.num_states
+        if template is not None:
+            blanks = int((template < 0).sum())
+        if min(options.n, AT_ONCE) * size > LARGEST:
+            most = max(1, LARGEST // size)
+            raise ValueError(f"number of samples must be at most {most} for a model of this size, got {options.n}")
+        needed = self.seconds(options, blanks)
+        if needed > LONGEST:
+            raise ValueError(
+                f"this would take about {needed / 60:,.0f} minutes, and {LONGEST / 60:,.0f} are allowed: "
+                "ask for fewer samples or calls"
+            )
+        batches = torch.arange(options.n).split(AT_ONCE)
+        per_batch = self.bridge.network_calls(options.calls, options.sampler, blanks)
+        finished, generator = list[Tensor](), seeded(options.seed, "samples", device=self.bridge.device)
+        for rows in batches:
+            states = self.bridge.trajectory(
+                len(rows), label=None if options.label is None else torch.full((len(rows),), options.label),
+                template=template, calls=max(options.calls, self.bridge.least_calls), sampler=options.sampler,
+                temperature=options.temperature, guidance=1.0 if options.label is None else options.guidance,
+                generator=generator,
+            )  # fmt: skip
+            for step, state in enumerate(states, 1):
+                self.calls += 1
+                if film is not None and not finished:
+                    film.add(state)
+                share = (len(finished) + min(1.0, step / (per_batch + 1))) / len(batches)
+                yield Moment(share, state.t, torch.cat([*finished, state.x.cpu()]))
+            finished.append(state.x.cpu())
 
     def certainty(self, film: Film, sample: int) -> Certainty | None:
         """How certain the model was at every frame; None for a score head, which has no posterior."""
@@ -244,24 +254,6 @@ class Playground:
         x_0 = self.examples[int(example) - 1 : int(example)].to(self.bridge.device)
         generator = seeded(seed, "way", device=self.bridge.device)
         return [State(t, x.cpu()) for t, x in self.bridge.corruption_path(x_0, SHOWN, generator=generator)]
-
-    # -- how long, how large ------------------------------------------------------------------------------------------
-
-    def _calls(self, options: Options, blanks: int) -> int:
-        """Network calls of one batch, about."""
-        return self.bridge.network_calls(options.calls, options.sampler, blanks)
-
-    def _refuse_too_large(self, options: Options, template: Int[Tensor, " d"] | None) -> None:
-        together = min(options.n, AT_ONCE) * self.bridge.num_positions * self.bridge.num_states
-        if together > LARGEST:
-            most = max(1, LARGEST // (self.bridge.num_positions * self.bridge.num_states))
-            raise ValueError(f"number of samples must be at most {most} for a model of this size, got {options.n}")
-        needed = self.seconds(options, None if template is None else int((template < 0).sum()))
-        if needed > LONGEST:
-            raise ValueError(
-                f"this would take about {needed / 60:,.0f} minutes, and {LONGEST / 60:,.0f} are allowed: "
-                "ask for fewer samples or calls"
-            )
 
     def _measured(self) -> tuple[float, float]:
         """Seconds of a network call: a fixed part, and a part for each row."""

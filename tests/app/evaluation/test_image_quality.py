@@ -251,7 +251,7 @@ def text(folder):
         (None, {}, "images must be at most 40, the size of the test split of images, got 10000"),
         (None, {"images": 1}, "images must be at least 2 for FID, got 1"),
         (None, {"images": 40, "score": True}, "images must be at least 100 for the Inception Score, got 40"),
-        (None, {"split": "tests"}, "split must be train, validation or test, got 'tests'"),
+        (None, {"split": "tests"}, "split must be one of train, validation, test, got 'tests'"),
     ],
 )
 def test_mistakes_are_named(tmp_path, images, make, options, message):
