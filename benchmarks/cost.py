@@ -48,7 +48,7 @@ def training_step(way: str, n: int) -> Callable[[], object]:
     process = dmb.BridgeProcess.from_marginals(
         marginals / marginals.sum(-1, keepdim=True), tied=True, mask=masked, floor=0.0 if masked else 1e-5
     )
-    network = dmb.Transformer.for_process(process, blocks=4, width=256, heads=8, dropout=0.0)
+    network = dmb.Transformer(process, blocks=4, width=256, heads=8, dropout=0.0)
     bridge = dmb.MarkovBridge(process, network, head="score" if "score" in way else "mean")
     x_0, optimiser = torch.randint(n, (batch, positions)), torch.optim.SGD(bridge.parameters(), lr=1e-6)
 

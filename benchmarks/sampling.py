@@ -14,15 +14,15 @@ LENGTH, LETTERS, COUNT, REPEATS = 64, 27, 16, 3
 
 
 class ReadsAgain(dmb.OrderedTransformer):
-    """The same network without a memory for what it has computed."""
+    """The same network, which keeps nothing of what it has computed."""
 
-    begin, extend = OrderedNetwork.begin, OrderedNetwork.extend
+    cache = OrderedNetwork.cache
 
 
 def made(kind: type[dmb.OrderedTransformer]) -> dmb.Bridge:
     torch.manual_seed(0)
     states = dmb.States.with_mask(LENGTH, LETTERS)
-    network = kind.for_states(states, blocks=4, width=128, heads=4)
+    network = kind(states, blocks=4, width=128, heads=4)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.05)
     return dmb.OrderedBridge(dmb.orders.Random(LENGTH), network, states)

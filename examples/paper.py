@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     process = dmb.BridgeProcess.from_marginals(
         mu, order="natural", floor=0.0, learn="linear", schedule=dmb.Canonical(end=math.log(1000))
     )
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=128, blocks=2))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=128, blocks=2))
     rates = list(process.parameters())
     matrix_optimiser = torch.optim.AdamW(rates, lr=1e-3, weight_decay=0.01)
     score_optimiser = torch.optim.AdamW(bridge.network.parameters(), lr=3e-3)

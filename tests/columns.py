@@ -18,7 +18,7 @@ def bridge_of_three_columns(order=(2, 0, 1)):
     """Columns in turn, by a network with random weights."""
     states = dmb.States.with_mask(3, 3, [3, 3, 2])
     torch.manual_seed(0)
-    network = dmb.OrderedMLP.for_states(states, width=16)
+    network = dmb.OrderedMLP(states, width=16)
     with torch.no_grad():
         for name, weight in network.named_parameters():
             weight.add_(0.5 * torch.randn(weight.shape, generator=seeded(name)))

@@ -20,7 +20,7 @@ FOLDERS = Path(__file__).parent / "golden" / "version_0.2"
 
 
 def ordered(process, kind=dmb.OrderedTransformer, **options):
-    return put_together(process, None, kind.for_process(process, blocks=1, width=8, heads=2), **options)
+    return put_together(process, None, kind(process, blocks=1, width=8, heads=2), **options)
 
 
 def masked(**options):
@@ -153,7 +153,7 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"process must be a ForwardProcess, got a Random: OrderedBridge takes orders of writing",
         ),
         (
-            lambda: dmb.OrderedBridge(masked(), dmb.OrderedMLP.for_states(STATES), STATES),
+            lambda: dmb.OrderedBridge(masked(), dmb.OrderedMLP(STATES), STATES),
             r"order must be one of dmb.orders, got a BridgeProcess",
         ),
         (lambda: ordered(masked()).loss(X, given=X[:1] > 0), r"given must have the shape of x_0, \[2, 2\], got"),
@@ -168,7 +168,7 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"choose MarkovBridge\(process, network\), or OrderedBridge\(order, network",
         ),
         (
-            lambda: dmb.MarkovBridge(masked(), dmb.OrderedMLP.for_process(masked())),
+            lambda: dmb.MarkovBridge(masked(), dmb.OrderedMLP(masked())),
             r"a OrderedMLP follows an order, not times: choose OrderedBridge\(order, network, states\)",
         ),
         (
@@ -176,11 +176,11 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"network must be an OrderedNetwork, got a MLP, which MarkovBridge takes",
         ),
         (
-            lambda: dmb.OrderedBridge(dmb.orders.Random(3), dmb.OrderedMLP.for_states(STATES), STATES),
+            lambda: dmb.OrderedBridge(dmb.orders.Random(3), dmb.OrderedMLP(STATES), STATES),
             r"order must have 2 positions like states, got 3",
         ),
         (
-            lambda: dmb.OrderedBridge(dmb.orders.Random(2), dmb.CausalTransformer.for_states(STATES), STATES),
+            lambda: dmb.OrderedBridge(dmb.orders.Random(2), dmb.CausalTransformer(STATES), STATES),
             r"a CausalTransformer follows one order only: give it orders.Fixed.left_to_right\(num_positions\)",
         ),
         (

@@ -1,16 +1,18 @@
 """What a template gives is believed, whatever the noise: a known value is no noise, even if most values like it are."""
 
+import json
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import dmb
 from commands import dmb_
 from dmb.app import recipes
 from dmb.bridges import TemplateWarning
-from dmb.networks.base import draw_marks, marks_of
+from dmb.networks.base import given_embedding, init_given_embedding
 from dmb.training import TrainingSettings
 
 DRAWS = 2000
@@ -57,7 +59,7 @@ def gathering(**options):
     """A bridge in which all values become the commonest: 2 at the first position, 0 at the second."""
     process = dmb.BridgeProcess.from_marginals(MARGINALS, **{"floor": 0.0} | options)
     torch.manual_seed(0)
-    network = dmb.MLP.for_process(process, width=16, blocks=1)
+    network = dmb.MLP(process, width=16, blocks=1)
     torch.nn.init.normal_(network.output.weight)
     return dmb.MarkovBridge(process, network)
 
@@ -75,7 +77,7 @@ def test_the_share_of_noise_is_what_did_not_stay_where_it_was(options, t):
 def test_only_tokens_in_doubt_are_marked():
     bridge = gathering()
     assert bridge.process.doubtful.tolist() == [[False, False, True], [True, False, False]]
-    draw_marks(bridge.network, torch.Generator().manual_seed(0))
+    init_given_embedding(bridge.network, torch.Generator().manual_seed(0))
     bridge.eval()
     given = torch.tensor([[True, False]])
     for token, marked in ((0, False), (1, False), (2, True)):
@@ -87,12 +89,12 @@ def test_only_tokens_in_doubt_are_marked():
 @pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])
 def test_a_given_token_begins_as_a_token_of_its_own(kind):
     network = kind(5, 6, width=16, blocks=1)
-    assert not marks_of(network).any()
-    draw_marks(network, torch.Generator().manual_seed(0))
-    marks = marks_of(network).detach().clone()
+    assert not given_embedding(network).any()
+    init_given_embedding(network, torch.Generator().manual_seed(0))
+    marks = given_embedding(network).detach().clone()
     assert marks.std() == pytest.approx(0.5, rel=0.2)
-    draw_marks(network, torch.Generator().manual_seed(1))  # what has been learned stays
-    assert marks_of(network).equal(marks)
+    init_given_embedding(network, torch.Generator().manual_seed(1))  # what has been learned stays
+    assert given_embedding(network).equal(marks)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_training_shows_given_positions_where_noise_looks_like_data(options, sha
 )
 def test_training_shows_given_positions_where_an_order_is_preferred(kind, order, share):
     states = dmb.States.with_mask(*MARGINALS.shape)
-    bridge = dmb.OrderedBridge(order, kind.for_states(states, width=16, blocks=1, heads=2), states)
+    bridge = dmb.OrderedBridge(order, kind(states, width=16, blocks=1, heads=2), states)
     assert bridge.infill_share(TrainingSettings()) == share
 
 
@@ -127,7 +129,7 @@ def test_a_template_that_may_not_be_believed_is_a_warning():
         bridge.sample(template=torch.tensor([2, -1]), calls=2)
     bridge.sample(template=torch.tensor([1, -1]), calls=2)  # warnings are errors here
     gathering(mask=True).sample(template=torch.tensor([2, -1]), calls=2)
-    draw_marks(bridge.network, torch.Generator().manual_seed(0))
+    init_given_embedding(bridge.network, torch.Generator().manual_seed(0))
     bridge.sample(template=torch.tensor([2, -1]), calls=2)
 
 
@@ -145,13 +147,18 @@ def test_a_warning_is_a_line_of_the_command_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])
-def test_models_with_one_mark_for_all_states_can_be_loaded(kind):
-    network = kind(5, 6, width=16, blocks=1)
-    old = network.state_dict()
-    old["given"] = torch.randn(6, 16) if kind is dmb.MLP else torch.randn(16)
-    network.load_state_dict(dict(old))
-    marks = network.given.view(-1, 5, 16)
-    assert marks.equal(old["given"].view(-1, 1, 16).expand_as(marks))
+def test_models_with_one_vector_for_all_given_states_can_be_loaded(kind, tmp_path):
+    """As version 0.1 wrote them, when bridges had no type."""
+    process = dmb.UniformProcess(6, 5)
+    dmb.MarkovBridge(process, kind(process, width=16, blocks=1)).write(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["type"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = load_file(tmp_path / "model.safetensors")
+    old = torch.randn(6, 16) if kind is dmb.MLP else torch.randn(16)
+    save_file(tensors | {"network.given": old}, tmp_path / "model.safetensors")
+    vectors = dmb.Bridge.from_pretrained(tmp_path).network.given.view(-1, 5, 16)
+    assert vectors.equal(old.view(-1, 1, 16).expand_as(vectors))
 
 
 @pytest.mark.long

@@ -31,7 +31,7 @@ every_head = pytest.mark.parametrize("head", ["mean", "score"])
 def bridge_of(build, head="mean"):
     torch.manual_seed(0)
     process = build()
-    network = dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0)
+    network = dmb.MLP(process, width=8, blocks=1, dropout=0.0)
     torch.nn.init.normal_(network.output.weight, std=0.1)
     return dmb.MarkovBridge(process, network, head)
 
@@ -149,7 +149,7 @@ def loss_and_gradients(loss, bridge):
 for options, whole in (({"floor": 0.1}, True), ({"tree": dmb.processes.grouping.by_value(4)}, True), ({"mask": True, "floor": 0.0}, False)):
     process = dmb.BridgeProcess.from_marginals(mu, **options)
     torch.manual_seed(0)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1, dropout=0.0))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1, dropout=0.0))
     torch.nn.init.normal_(bridge.network.output.weight, std=0.1)
     clock = process.clock(torch.linspace(0.1, 1.0, 8, dtype=torch.float64), 8)
     x_t = process.sample(x_0, clock)

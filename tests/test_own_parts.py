@@ -56,7 +56,7 @@ def digits():
 def own_bridge(digits):
     torch.manual_seed(0)
     process = Stripes(digits.num_positions, digits.num_states, marginals=digits.marginals())
-    return dmb.MarkovBridge(process, Counts.for_process(process))
+    return dmb.MarkovBridge(process, Counts(process.num_states, process.num_positions))
 
 
 SETTINGS = {
@@ -137,7 +137,7 @@ class Undescribed(dmb.Network):
 
 def test_a_network_that_could_not_be_loaded_again_is_not_saved(digits, tmp_path):
     process = dmb.BridgeProcess.from_marginals(digits.marginals())
-    bridge = dmb.MarkovBridge(process, Undescribed.for_process(process))
+    bridge = dmb.MarkovBridge(process, Undescribed(process.num_states, process.num_positions))
     with pytest.raises(ValueError, match=r"could not be loaded again: .* config\(\) must give the arguments"):
         bridge.save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
@@ -161,7 +161,7 @@ def test_a_class_cannot_take_the_name_of_one_of_ours():
 
 def test_labels_and_given_positions_of_the_wrong_shape_are_refused_by_every_method(no_type_checks):
     process = dmb.BridgeProcess.from_marginals(torch.full((2, 3), 1 / 3))
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1, num_classes=3))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1, num_classes=3))
     x = torch.zeros(2, 2, dtype=torch.long)
     for call in (bridge.log_posterior, bridge.log_score, lambda x, t, label: bridge.integrand(x, x, t, label)):
         for label, message in (
@@ -190,7 +190,7 @@ def test_a_loop_of_ones_own_has_the_gradient_of_the_trainer(digits):
     def build():
         torch.manual_seed(0)
         process = dmb.BridgeProcess.from_marginals(digits.marginals(), floor=0.1, schedule=dmb.Canonical())
-        return dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0))
+        return dmb.MarkovBridge(process, dmb.MLP(process, width=16, blocks=1, dropout=0.0))
 
     trained = build()
     options = {

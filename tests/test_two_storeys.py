@@ -14,7 +14,7 @@ import dmb
 
 data = dmb.data.array(torch.randint(4, (300, 6)))
 process = dmb.BridgeProcess.from_marginals(data.marginals(), floor=0.1, schedule=dmb.Canonical())
-bridge = dmb.MarkovBridge(process, dmb.Transformer.for_process(process, blocks=1, width=16))
+bridge = dmb.MarkovBridge(process, dmb.Transformer(process, blocks=1, width=16))
 list(dmb.train(bridge, data, cycles=1, score_steps=3, matrix_objective="joint", batch_size=8))
 bridge.bound(data.test)
 folder = Path(tempfile.mkdtemp())

@@ -13,7 +13,7 @@ import dmb
 torch.manual_seed(0)
 data = dmb.data.load("digits")
 process = dmb.BridgeProcess.from_marginals(data.marginals(), order="natural")
-bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=256, blocks=1, dropout=0.1))
+bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=256, blocks=1, dropout=0.1))
 settings = dmb.TrainingSettings(
     cycles=1, score_steps=300, matrix_steps=20, batch_size=64, learning_rate=4e-3, ema=0.98, decay="cosine"
 )

@@ -76,7 +76,7 @@ for line_of_axes, (name, process) in zip(axes, processes.items(), strict=True):
 
 for name, process in processes.items():
     torch.manual_seed(0)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=64, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=64, blocks=1))
     optimiser = torch.optim.AdamW(bridge.network.parameters(), lr=3e-3)
     for _ in range(200):
         rows = torch.randint(len(train), (128,), generator=generator)

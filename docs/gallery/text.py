@@ -18,7 +18,7 @@ print(*data.codec.decode(data.test[:3]), sep="\n")
 # All orders of writing are equally likely.
 
 states = dmb.States.with_mask(data.num_positions, data.num_states)
-network = dmb.OrderedTransformer.for_states(states, width=64, heads=4, blocks=2, dropout=0.0)
+network = dmb.OrderedTransformer(states, width=64, heads=4, blocks=2, dropout=0.0)
 bridge = dmb.OrderedBridge(dmb.orders.Random(data.num_positions), network, states)
 settings = dmb.TrainingSettings(
     cycles=1, score_steps=300, matrix_steps=0, batch_size=48, learning_rate=4e-3, ema=0.98, decay="cosine"

@@ -141,7 +141,7 @@ def test_the_card_goes_wherever_the_model_is_saved(folder, tmp_path):
 
 def test_a_model_without_a_card_gets_one_with_the_same_tags(tmp_path):
     process = dmb.BridgeProcess.from_marginals(dmb.data.digits().marginals())
-    dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8)).save_pretrained(tmp_path)
+    dmb.MarkovBridge(process, dmb.MLP(process, width=8)).save_pretrained(tmp_path)
     values = front_matter((tmp_path / "README.md").read_text())
     assert values["library_name"] == "dmb"
     assert {"discrete-diffusion", "discrete-markov-bridge"} <= set(values["tags"])

@@ -99,7 +99,7 @@ def test_the_order_of_a_row_does_not_depend_on_other_rows(name):
 def test_an_order_comes_back_from_its_description_and_tensors(name, tmp_path):
     states = dmb.States.with_mask(3, 2)
     order = CASES[name]()
-    dmb.OrderedBridge(order, dmb.OrderedMLP.for_states(states, width=4, blocks=1), states).write(tmp_path)
+    dmb.OrderedBridge(order, dmb.OrderedMLP(states, width=4, blocks=1), states).write(tmp_path)
     again = dmb.OrderedBridge.from_pretrained(tmp_path).order
     assert type(again) is type(order)
     assert torch.equal(again.turns(50, generator=seeded("again")), order.turns(50, generator=seeded("again")))

@@ -158,7 +158,7 @@ def test_a_saved_bridge_still_knows_lengths(tmp_path):
     schedule = dmb.LogLinear(0.5)  # half of all tokens survive to t = 1, padding among them
     process = dmb.BridgeProcess.from_marginals(torch.full((4, 5), 0.2), mask=True, floor=0.0, schedule=schedule)
     lengths = dmb.Lengths([1, 0, 5, 2], padding=4)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1), lengths=lengths)
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1), lengths=lengths)
     bridge.write(tmp_path)
     again = dmb.Bridge.from_pretrained(tmp_path)
     assert again.lengths.to_config() == lengths.to_config()
@@ -181,9 +181,7 @@ def test_the_bound_of_a_trained_model_is_never_below_the_entropy():
     )
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0)
     torch.manual_seed(0)
-    bridge = dmb.MarkovBridge(
-        process, dmb.MLP.for_process(process, width=32, blocks=1, dropout=0.0), lengths=data.lengths
-    )
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=32, blocks=1, dropout=0.0), lengths=data.lengths)
     truth = -np.log2(p[drawn[12_000:]]).sum() / (tokens[12_000:] != PAD).sum()
     above = []
     for report in dmb.train(

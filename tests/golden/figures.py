@@ -81,7 +81,7 @@ def with_network(process, head="mean"):
     """A bridge around a network that is neither trained nor trivial."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
+        network = dmb.MLP(process, width=16, blocks=1, dropout=0.0).double()
         with torch.no_grad():
             for name, parameter in network.named_parameters():
                 # recorded when all tokens at a position had the same mark of being given
@@ -144,7 +144,7 @@ def of_a_training(name, data):
     process = build(data.marginals().double() / data.marginals().double().sum(-1, keepdim=True))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0).double()
+        network = dmb.MLP(process, width=16, blocks=1, dropout=0.0).double()
     model = dmb.MarkovBridge(process, network)
     settings = {
         "infill": 0.0,

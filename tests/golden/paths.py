@@ -17,11 +17,11 @@ def weighted(order, weights):
 
 
 def transformer(kind):
-    return lambda: kind.for_states(STATES, width=8, heads=2, blocks=1, conditioning=8, dropout=0.0, placed=True)
+    return lambda: kind(STATES, width=8, heads=2, blocks=1, conditioning=8, dropout=0.0, placed=True)
 
 
 def columns():
-    return dmb.OrderedMLP.for_states(STATES, width=8, blocks=1, features=4)
+    return dmb.OrderedMLP(STATES, width=8, blocks=1, features=4)
 
 
 MODELS = {

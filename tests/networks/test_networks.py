@@ -28,9 +28,17 @@ def stirred(network, seed=0):
 
 @pytest.mark.parametrize("kind", [dmb.MLP, dmb.Transformer])
 def test_a_network_for_a_process_has_its_size(kind):
-    network = kind.for_process(dmb.UniformProcess(6, 5), width=16, blocks=1)
+    network = kind(dmb.UniformProcess(6, 5), width=16, blocks=1)
     assert (network.num_positions, network.num_states) == (6, 5)
     assert network(torch.zeros(1, 6, dtype=torch.long), torch.rand(1)).shape == (1, 6, 5)
+
+
+@pytest.mark.parametrize(
+    "kind", [dmb.MLP, dmb.Transformer, dmb.OrderedMLP, dmb.OrderedTransformer, dmb.CausalTransformer]
+)
+def test_a_network_without_a_number_of_positions_says_what_to_give(kind):
+    with pytest.raises(ValueError, match="num_positions must be given, unless a process or States stand in place"):
+        kind(5)
 
 
 @every_network
@@ -68,7 +76,7 @@ def test_positions_with_fewer_states_have_fewer_weights_and_the_same_outputs():
     counts, most = torch.tensor([2, 4, 1]), 4
     marginals = (torch.arange(most) < counts[:, None]) / counts[:, None]
     process = dmb.BridgeProcess.from_marginals(marginals, mask=True, floor=0.0, state_counts=counts)
-    few = stirred(dmb.MLP.for_process(process, width=16, blocks=1, conditioning=8))
+    few = stirred(dmb.MLP(process, width=16, blocks=1, conditioning=8))
     full = dmb.MLP(most + 1, 3, width=16, blocks=1, conditioning=8).eval()
     states = [(i, k) for i, count in enumerate(counts.tolist()) for k in [*range(count), most]]  # the mask is the last
     rows = torch.tensor([i * (most + 1) + k for i, k in states])
@@ -98,7 +106,7 @@ def test_vectors_of_states_in_an_order_are_the_more_alike_the_nearer_they_are():
     ordered[0, :23] = True  # too few to gain by it
     ordered[1, 1:80] = True
     torch.manual_seed(0)
-    network.follow_order(ordered)
+    network.init_ordinal_embeddings(ordered)
     own = torch.zeros(200, dtype=torch.bool)
     own[101:180] = True
     assert torch.equal(network.tokens.weight[~own], before[~own])

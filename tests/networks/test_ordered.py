@@ -1,4 +1,4 @@
-"""Networks that follow an order: what each position sees, and that a memory says the same as reading all again."""
+"""Networks that follow an order: what each position sees, and that a cache changes nothing."""
 
 import itertools
 import math
@@ -103,7 +103,6 @@ def test_without_ranks_what_stands_was_written_from_left_to_right_and_masks_see_
     x[0, [0, 3, 4]] = mask
     turn = torch.tensor([[7, 0, 1, 7, 7, 2, 3]])
     assert torch.equal(network(x), network(x, turn=turn))
-    assert torch.equal(network(x), network(x, torch.rand(1), None, x != mask))  # neither time nor given is read
     base = network(x)
     for j in (1, 2, 5, 6):
         changed = x.clone()
@@ -169,14 +168,15 @@ def test_a_width_that_heads_cannot_share_is_refused():
         dmb.OrderedTransformer(STATES, POSITIONS, width=10)
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- keys and values that are kept ------------------------------------------------------------------------------------
 
 
 def writings(seed, rows=4):
-    """Tokens that are written in blocks of random sizes, some slots of some rows empty, and what is asked after each."""
+    """Positions that are written in blocks of random sizes, some slots of some rows empty, and what is asked after each."""
     generator = seeded("writings", seed)
     order = torch.rand(rows, POSITIONS, generator=generator).argsort(-1)
     x, written = tokens(rows, seed), torch.zeros(rows, dtype=torch.long)
+    turn, x_t = order.argsort(-1), torch.full_like(x, STATES - 1)
     while (written < POSITIONS - 1).any():
         size = int(torch.randint(0, 4, (), generator=generator))
         filled = torch.rand(rows, size, generator=generator) < 0.7
@@ -184,41 +184,39 @@ def writings(seed, rows=4):
         slot = written[:, None] + filled.cumsum(-1) - 1
         at = torch.where(filled, order.gather(1, slot.clamp(0)), 0)
         written = written + filled.sum(-1)
+        x_t = torch.where(turn < written[:, None], x, STATES - 1)
         left = min(int((POSITIONS - written).min()), 2)
         ask = torch.stack([order[row, int(written[row]) :][-left:] for row in range(rows)])
-        yield torch.where(filled, x.gather(1, at), 3), at, filled, ask
+        yield x_t, at, filled, ask, torch.where(x_t == STATES - 1, POSITIONS, turn)
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["plain", "labelled"])
 @every_placing
 @pytest.mark.parametrize("seed", range(4))
-def test_a_memory_says_what_reading_everything_again_does(seed, placed, labelled):
+def test_a_cache_says_what_reading_everything_again_does(seed, placed, labelled):
     beside = [(), (1,), (1, 3), (2,)][seed]
     network = transformer(placed=placed, num_classes=3 if labelled else 0, beside=beside)
     label = torch.tensor([0, 2, -1, 1]) if labelled else None
     steps = list(writings(seed))
-    slots = sum(step[0].shape[1] for step in steps) + 2
-    quick, slow = network.begin(4, slots, label), network.begin(4, slots, label)
-    written = 0
-    for step in steps:
-        again = dmb.OrderedNetwork.extend(network, slow, *step)
-        torch.testing.assert_close(network.extend(quick, *step), again, rtol=0, atol=1e-5)
-        written += int(step[2].sum())
+    cache, written = network.cache(4, sum(step[1].shape[1] for step in steps) + 2), 0
+    for x_t, at, filled, ask, turn in steps:
+        again = network(x_t, turn=turn, label=label).take_along_dim(ask[..., None], 1)
+        torch.testing.assert_close(network.extend(cache, x_t, at, filled, ask, label), again, rtol=0, atol=1e-5)
+        written += int(filled.sum())
     assert written >= 4 * (POSITIONS - 1)
     assert again.std() > 0.1
 
 
 def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
     network, x, turn = transformer(), tokens(), random_turns()
-    order, memory, said = turn.argsort(-1), network.begin(5, POSITIONS), []
-    nothing = torch.zeros(5, 0, dtype=torch.long)
-    new = nothing, nothing, nothing.bool()
+    order, cache, outputs = turn.argsort(-1), network.cache(5, POSITIONS), []
+    new = torch.zeros(5, 0, dtype=torch.long)
     for step in range(POSITIONS):
-        at = order[:, step : step + 1]
-        said.append(network.extend(memory, *new, at))
-        new = x.gather(1, at), at, torch.ones(5, 1, dtype=torch.bool)
+        at, x_t = order[:, step : step + 1], torch.where(turn < step, x, STATES - 1)
+        outputs.append(network.extend(cache, x_t, new, torch.ones_like(new, dtype=torch.bool), at))
+        new = at
     whole = network(x, turn=turn).gather(1, order[..., None].expand(-1, -1, STATES))
-    torch.testing.assert_close(torch.cat(said, 1), whole, rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.cat(outputs, 1), whole, rtol=0, atol=1e-5)
 
 
 # -- left to right ----------------------------------------------------------------------------------------------------
@@ -313,9 +311,9 @@ def test_a_causal_network_goes_on_from_a_beginning():
     assert x.max() < STATES - 1
 
 
-def test_a_causal_network_has_no_memory_of_its_own():
-    """Nor does it need one: what it says by `extend` is what it says of the sequence so far."""
-    network, x = transformer(dmb.CausalTransformer), tokens()
-    memory, at = network.begin(5, 4), torch.arange(4).expand(5, -1)
-    said = network.extend(memory, x[:, :4], at, torch.ones(5, 4, dtype=torch.bool), torch.full((5, 1), 4))
-    torch.testing.assert_close(said[:, 0], network(x)[:, 4], rtol=0, atol=1e-5)
+def test_a_causal_network_caches_nothing_and_says_so():
+    network, nothing = transformer(dmb.CausalTransformer), torch.zeros(5, 0, dtype=torch.long)
+    assert network.cache(5, POSITIONS) is None
+    cache = transformer().cache(5, POSITIONS)
+    with pytest.raises(ValueError, match="a CausalTransformer caches nothing: use outputs_at"):
+        network.extend(cache, tokens(), nothing, nothing.bool(), nothing)

@@ -132,7 +132,7 @@ def test_its_description_makes_the_same_network():
 
 def test_a_bridge_learns_by_whole_paths_and_samples_all_its_states():
     states = dmb.States.with_mask(2, 3, [2, 3])
-    bridge = dmb.OrderedBridge(dmb.orders.Random(2), dmb.OrderedMLP.for_states(states, width=8), states)
+    bridge = dmb.OrderedBridge(dmb.orders.Random(2), dmb.OrderedMLP(states, width=8), states)
     bound = bridge.bound(torch.tensor([[0, 2], [1, 1]]))
     torch.testing.assert_close(bound.score, torch.full((2,), 6.0).log().double())  # untrained: 2 and 3 states alike
     drawn = bridge.sample(200, generator=seeded("sample"))

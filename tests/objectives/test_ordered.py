@@ -442,7 +442,7 @@ def test_orders_that_teach_nothing_are_refused():
 def test_a_position_without_some_states_never_pays_for_them():
     """The network's numbers for states that a position lacks, and for the mask, are not read."""
     states = dmb.States.with_mask(2, 3, state_counts=[2, 3])
-    network = dmb.OrderedTransformer.for_states(states, width=8, blocks=1, heads=2)
+    network = dmb.OrderedTransformer(states, width=8, blocks=1, heads=2)
     with torch.no_grad():
         network.output.bias.copy_(torch.tensor([0.0, 1.0, 2.0, 50.0]))
     bound = dmb.OrderedBridge(dmb.orders.Random(2), network, states).bound(torch.tensor([[0, 2], [1, 0]]))

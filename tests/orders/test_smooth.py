@@ -132,7 +132,7 @@ def test_learned_speeds_come_back_from_a_file(shape, tmp_path):
     with torch.no_grad():
         order.weights.copy_(torch.linspace(-1, 1, len(order.weights)))
     states = dmb.States.with_mask(order.num_positions, 3)
-    network = dmb.OrderedTransformer.for_states(states, blocks=1, width=8, heads=2)
+    network = dmb.OrderedTransformer(states, blocks=1, width=8, heads=2)
     torch.nn.init.normal_(network.output.weight, generator=torch.Generator().manual_seed(0))
     made = dmb.OrderedBridge(order, network, states)
     made.save_pretrained(tmp_path)

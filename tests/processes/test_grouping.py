@@ -120,7 +120,7 @@ def test_a_tree_learns_from_text_of_which_it_is_made():
     assert leaves(tree, 6)[:2] == [frozenset({0, 1, 2}), frozenset({3, 4, 5})]
     process = dmb.BridgeProcess.from_marginals(data.marginals(), tree=tree, tied=True, schedule=dmb.Canonical())
     torch.manual_seed(0)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=64, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=64, blocks=1))
     *_, last = dmb.train(bridge, data, cycles=1, score_steps=150, matrix_steps=0, learning_rate=3e-3)
     entropy = np.log2(3) + 1 / 16
     assert entropy - 0.02 < last.bits < np.log2(6) - 0.5

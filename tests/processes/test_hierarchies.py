@@ -192,7 +192,7 @@ def test_where_data_are_leaves_each_refinement_pays_its_own_surprise():
 
 def test_a_process_on_a_tree_saves_and_loads_to_the_last_bit(tmp_path):
     process = on_tree(grouping.by_value(5), kind=dmb.Varying, schedule=dmb.Canonical())
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     bridge.write(tmp_path)
     again = dmb.Bridge.from_pretrained(tmp_path)
     assert isinstance(again.process.hierarchy, dmb.Tree)
@@ -274,7 +274,7 @@ def test_a_tied_process_whose_marginals_were_replaced_by_a_row_per_position_can_
     p = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]])
     process = dmb.BridgeProcess.from_marginals(p, tied=True, floor=0.3, schedule=dmb.Canonical())
     process.set_marginals(p)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     bridge.write(tmp_path)
     again = dmb.Bridge.from_pretrained(tmp_path).process
     assert again.clock(0.5, 1).sigma_bar.equal(process.clock(0.5, 1).sigma_bar)

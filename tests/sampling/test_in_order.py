@@ -185,7 +185,7 @@ def test_the_same_seed_gives_the_same_samples():
 def test_a_position_never_gets_a_state_that_it_lacks_nor_the_mask():
     counts = torch.tensor([2, 4, 1, 3])
     states = dmb.States.with_mask(4, 4, counts)
-    network = dmb.OrderedTransformer.for_states(states, width=8, blocks=1, heads=2)
+    network = dmb.OrderedTransformer(states, width=8, blocks=1, heads=2)
     with torch.no_grad():
         network.output.bias.copy_(torch.tensor([0.0, 0.0, 5.0, 5.0, 50.0]))  # it would like to, very much
     for options in ({"calls": 1}, {"calls": 2}, {"sampler": "first_hitting"}):
@@ -201,9 +201,7 @@ def labelled_bridge(positions=2):
     """Positions are written from the last to the first, in all but one of 10¹³ draws."""
     states, order = dmb.States.with_mask(positions, 3), dmb.orders.Free(positions)
     torch.manual_seed(0)
-    network = dmb.OrderedTransformer.for_states(
-        states, blocks=2, width=16, heads=2, conditioning=8, num_classes=2, placed=True
-    )
+    network = dmb.OrderedTransformer(states, blocks=2, width=16, heads=2, conditioning=8, num_classes=2, placed=True)
     with torch.no_grad():
         order.weights.copy_(-30.0 * torch.arange(positions))
         for name, parameter in network.named_parameters():
@@ -312,7 +310,7 @@ def test_dropout_is_off_while_samples_are_made():
 
 def causal_bridge():
     states, order = dmb.States.with_mask(4, 3), dmb.orders.Fixed.left_to_right(4)
-    return dmb.OrderedBridge(order, dmb.CausalTransformer.for_states(states, blocks=1, width=8, heads=2), states)
+    return dmb.OrderedBridge(order, dmb.CausalTransformer(states, blocks=1, width=8, heads=2), states)
 
 
 def test_a_causal_network_refuses_a_template_that_is_no_beginning():

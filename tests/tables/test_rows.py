@@ -24,7 +24,7 @@ def bridge():
     """A network of random weights, whose conditionals depend on everything."""
     counts = torch.tensor([2, 3, 2])
     process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0, init="gather", state_counts=counts)
-    network = dmb.MLP.for_process(process, width=16, blocks=1, dropout=0.0)
+    network = dmb.MLP(process, width=16, blocks=1, dropout=0.0)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in network.parameters():
@@ -127,7 +127,7 @@ def test_a_bridge_with_other_noise_than_a_mask_is_refused(options):
 def ordered():
     """A network for each column, with random weights, and speeds of the columns."""
     states = dmb.States.with_mask(3, 3, [2, 3, 2])
-    network = dmb.OrderedMLP.for_states(states, width=16, blocks=1)
+    network = dmb.OrderedMLP(states, width=16, blocks=1)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in network.parameters():
@@ -226,7 +226,7 @@ def test_what_is_legal_is_asked_of_blanks_only(bridge, monkeypatch):
 def test_a_network_of_one_order_keeps_it(monkeypatch, calls):
     monkeypatch.setattr(rows, "_MOST_CALLS", calls)
     states, order = dmb.States.with_mask(3, 3), dmb.orders.Fixed.left_to_right(3)
-    network = dmb.CausalTransformer.for_states(states, width=8, heads=2, blocks=1, dropout=0.5)
+    network = dmb.CausalTransformer(states, width=8, heads=2, blocks=1, dropout=0.5)
     with torch.no_grad():
         for weight in network.parameters():
             weight.copy_(torch.randn(weight.shape, generator=seeded(weight.numel(), "weight")))
@@ -241,7 +241,7 @@ def test_a_network_of_one_order_keeps_it(monkeypatch, calls):
 def test_a_network_of_one_order_says_only_what_comes_next():
     """Any other conditional would be one of gaps that it has never seen, and does not see."""
     process = dmb.BridgeProcess.from_marginals(MARGINALS, mask=True, floor=0.0)
-    network = dmb.CausalTransformer.for_process(process, width=8, blocks=1, heads=2)
+    network = dmb.CausalTransformer(process, width=8, blocks=1, heads=2)
     bridge = dmb.OrderedBridge(dmb.orders.Fixed.left_to_right(3), network, process)
     x, first, second = EVERY[:2], torch.tensor([[True, False, False]] * 2), torch.tensor([[1]] * 2)
     assert bridge.conditionals(x, first, at=second).exp().sum(-1).allclose(torch.ones(2, 1, dtype=torch.float64))

@@ -69,7 +69,7 @@ def test_training_ends_with_each_state_as_likely_as_it_is_frequent_on_average_ov
 
 def test_a_bridge_whose_columns_have_no_order_is_left_as_it_is(data):
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     assert run(bridge, data, matrix_steps=0)[-1].phase == "validation"
 
 

@@ -38,7 +38,7 @@ ORDERS = {
 def make(data, *, kind=dmb.OrderedTransformer, order="free", dropout=0.1, seed=0):
     states = dmb.States.with_mask(data.num_positions, data.num_states)
     torch.manual_seed(seed)
-    network = kind.for_states(states, blocks=2, width=16, heads=2, conditioning=8, dropout=dropout)
+    network = kind(states, blocks=2, width=16, heads=2, conditioning=8, dropout=dropout)
     return dmb.OrderedBridge(ORDERS[order](), network, states)
 
 
@@ -61,8 +61,8 @@ class Chain(dmb.OrderedNetwork):
         self.num_states, self.num_positions = num_states, num_positions
         self.trust = torch.nn.Parameter(torch.tensor(3.0))
 
-    def forward(self, x_t, t=None, label=None, given=None, turn=None):
-        turn = self.standing_first(x_t) if turn is None else turn
+    def forward(self, x_t, turn=None, label=None):
+        turn = self.default_turns(x_t) if turn is None else turn
         after = torch.nn.functional.one_hot(2 * x_t[:, :-1] % 5, self.num_states).to(self.trust)
         seen = turn[:, :-1] < turn[:, 1:]
         return self.trust * torch.nn.functional.pad(after * seen[..., None], (0, 0, 1, 0))
@@ -215,7 +215,7 @@ def test_the_bound_by_whole_paths_is_not_below_a_known_entropy_and_better_than_t
     data, truth = dmb.data.markov(length=length), dmb.data.markov_bits(length)
     states = dmb.States.with_mask(length, data.num_states)
     torch.manual_seed(0)
-    network = dmb.OrderedTransformer.for_states(states, blocks=2, width=32, heads=2, conditioning=8, dropout=0.0)
+    network = dmb.OrderedTransformer(states, blocks=2, width=32, heads=2, conditioning=8, dropout=0.0)
     bridge, above = dmb.OrderedBridge(orders.Smooth(waves((length,))), network, states), []
     settings = QUICK | {"cycles": 1, "score_steps": 90, "evaluate_every": 30, "evaluate_sequences": 200}
     settings |= {"batch_size": 128, "learning_rate": 5e-3, "matrix_learning_rate": 0.1, "warmup": 20}
@@ -262,7 +262,7 @@ def test_what_cannot_be_learned_by_whole_paths_is_refused(objective, options, br
 def test_settings_of_whole_paths_are_refused_where_times_are_drawn(options, message):
     data = made()
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     with pytest.raises(ValueError, match=message):
         dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **QUICK | {"matrix_objective": "prior"} | options)
 
@@ -297,7 +297,7 @@ def test_a_causal_network_is_trained_for_more_than_one_cycle():
 def test_j_q_still_teaches_a_mask_how_fast_to_be_where_times_are_drawn():
     data = made()
     process = dmb.BridgeProcess.from_marginals(data.marginals(), mask=True, floor=0.0, tied=True)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     before = bridge.prior_loss().item()
     run(bridge, data, matrix_objective="prior", orders=1, matrix_steps=20, matrix_learning_rate=0.1)
     assert bridge.prior_loss().item() < 0.5 * before

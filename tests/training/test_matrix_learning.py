@@ -28,9 +28,7 @@ AS_AUTHORS = {"matrix_learning_rate": 1e-3, "matrix_weight_decay": 0.01, "matrix
 
 def learner(process, settings, marginals=None):
     """Of a bridge whose network plays no part."""
-    bridge = dmb.MarkovBridge(
-        process, dmb.MLP.for_process(process, width=8, blocks=1, conditioning=8).to(process.dtype)
-    )
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1, conditioning=8).to(process.dtype))
     return Learner(bridge, settings, engine(accelerator="cpu"), marginals)
 
 
@@ -163,7 +161,7 @@ def test_linear_rates_are_learned_saved_and_loaded(tmp_path, hierarchy, tied, ob
     schedule = dmb.Canonical(end=math.log(1000)) if objective == "prior" else dmb.Canonical()
     data = dmb.data.array(np.random.default_rng(0).choice(5, (400, 2), p=[0.4, 0.3, 0.15, 0.1, 0.05]))
     process = dmb.BridgeProcess.from_marginals(data.marginals(), tied=tied, learn="linear", schedule=schedule, **shape)
-    bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=8, blocks=1))
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     before = process.alpha.detach().clone()
     settings = {"cycles": 1, "score_steps": 8, "matrix_steps": 8, "batch_size": 16, "evaluate_every": 8}
     list(dmb.train(bridge, data, matrix_objective=objective, folder=tmp_path, **settings))

@@ -364,7 +364,7 @@ class Bridge(Pretrained, ABC):
 
         >>> import dmb
         >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]))
-        >>> bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=16))
+        >>> bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=16))
         >>> [round(state.t, 2) for state in bridge.trajectory(4, calls=4, grid="uniform")]
         [1.0, 0.75, 0.5, 0.25, 0.0]
         """

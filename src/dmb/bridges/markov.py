@@ -15,7 +15,7 @@ from dmb._core import checks, numerics
 from dmb.bridges.base import Bridge, Estimator, Sliceable
 from dmb.data.lengths import Lengths
 from dmb.networks import Network, OrderedNetwork
-from dmb.networks.base import marks_of, takes, unwrapped
+from dmb.networks.base import given_embedding, takes, unwrapped
 from dmb.networks.heads import Head, MeanHead, ScoreHead
 from dmb.objectives import score_entropy as losses
 from dmb.objectives.bound import Bound
@@ -62,7 +62,7 @@ class MarkovBridge(Bridge):
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
-    >>> bridge = dmb.MarkovBridge(process, dmb.MLP.for_process(process, width=16))
+    >>> bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=16))
     >>> generator = torch.Generator().manual_seed(0)
     >>> bridge.sample(4, calls=8, generator=generator).shape
     torch.Size([4, 2])
@@ -284,7 +284,7 @@ class MarkovBridge(Bridge):
 
     def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
         """The network's output. Labels and given positions are passed only to modules that accept them."""
-        if given is not None and marks_of(self.network) is not None:
+        if given is not None and given_embedding(self.network) is not None:
             # where noise never looks like data, a token is known with or without a mark, which would only disturb
             given = given & numerics.pick(self.process.doubtful[None], x_t)
         told = {"label": label, "given": given}
@@ -333,7 +333,7 @@ class MarkovBridge(Bridge):
     @property
     def knows_given(self) -> bool:
         """Whether the network has learned to tell given tokens from noise; one without marks is taken at its word."""
-        marks = marks_of(self.network)
+        marks = given_embedding(self.network)
         return "given" in self._takes and (marks is None or bool(marks.any()))
 
     @property
@@ -398,7 +398,7 @@ class MarkovBridge(Bridge):
         """Where noise can look like data, a network believes a given token only if it has learned to."""
         if settings.infill is not None:
             return settings.infill
-        return INFILL if marks_of(self.network) is not None and bool(self.process.doubtful.any()) else 0.0
+        return INFILL if given_embedding(self.network) is not None and bool(self.process.doubtful.any()) else 0.0
 
     def estimator(self, settings: "TrainingSettings") -> Estimator:
         """Times are drawn where the loss varied most; if the rates are learned, the usual costs are subtracted."""

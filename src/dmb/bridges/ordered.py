@@ -47,7 +47,7 @@ class OrderedBridge(Bridge):
 
     >>> import dmb
     >>> states = dmb.States.with_mask(num_positions=4, num_values=3)
-    >>> network = dmb.OrderedTransformer.for_states(states, width=16, heads=2, blocks=1)
+    >>> network = dmb.OrderedTransformer(states, width=16, heads=2, blocks=1)
     >>> bridge = dmb.OrderedBridge(dmb.orders.Random(4), network, states)
     >>> bridge.sample(2, calls=2).shape
     torch.Size([2, 4])
@@ -118,7 +118,7 @@ class OrderedBridge(Bridge):
         self, x_0: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b d"]:
         """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
-        output = self.without_padding(self.network(x_0, turn=turn, **({} if label is None else {"label": label})))
+        output = self.without_padding(self.network(x_0, turn=turn, label=label))
         logits = torch.where(self.states.data_states, output.to(numerics.at_least_float32(output)), -torch.inf)
         return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
@@ -213,13 +213,13 @@ class OrderedBridge(Bridge):
     ) -> Float[Tensor, "b m n"]:
         x, known, label = x.to(self.device), known.to(self.device), self._label(label, len(x))
         x_t, states = torch.where(known, x, self.num_states - 1), self.states.data_states
-        turn = self.ordered.standing_first(x_t)
+        turn = self.ordered.default_turns(x_t)
         with self._evaluating():
             if at is None:
-                output = self.network(x_t, turn=turn, **({} if label is None else {"label": label}))
+                output = self.network(x_t, turn=turn, label=label)
             else:
                 at = at.to(self.device)
-                output = self.ordered.outputs_at(x_t, at, label, turn)
+                output = self.ordered.outputs_at(x_t, at, turn, label)
                 x, known, states = x.gather(1, at), known.gather(1, at), states.expand(self.num_positions, -1)[at]
         output = self.without_padding(output)
         log_p = torch.where(states, output.to(numerics.at_least_float32(output)), -torch.inf).double().log_softmax(-1)

@@ -25,6 +25,9 @@ def upgraded(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dic
     if "type" in config:
         return config, tensors
     tensors = dict(tensors)
+    if (given := tensors.get("network.given")) is not None:  # in 0.1 one vector for all states, or those of a position
+        given, rows = given.reshape(-1, 1, given.shape[-1]), len(tensors["network.tokens.weight"])
+        tensors["network.given"] = given.expand(-1, rows // len(given), -1).flatten(0, 1)
     clocks = {name: tensors.pop(f"process.clocks.{name}", None) for name in ("speed_weights", "basis", "turns")}
     weights, basis, turns = clocks["speed_weights"], clocks["basis"], clocks["turns"]
     speeds = weights if weights is None or basis is None else basis @ weights

@@ -1,65 +1,51 @@
 """The base class of all networks, and the parts they share."""
 
 import inspect
-from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from abc import ABC
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb._core.configuration import Configurable
 from dmb.processes.states import States
 
-N = TypeVar("N", bound="Network")
-
 MOST_BLOCKS = 1024
 
 
 class Network(nn.Module, Configurable, ABC):
-    """Maps noisy tokens to one number per state at every position; a head defines what the numbers mean."""
+    """Maps tokens to one number per state at every position.
+
+    That of a `MarkovBridge` has `forward(x_t, t)`, or `forward(x_t, t, label=None, given=None)`, with noisy tokens
+    `x_t` at times `t` in [0, 1], the class of each row (-1: none), and the positions that are known to hold data, not
+    noise; a head defines what the numbers mean. That of an `OrderedBridge` is an `OrderedNetwork`.
+
+    A network that learns what given tokens mean has a parameter `given`, see `given_embedding`. Its bridge then gives
+    it only positions whose token noise might have produced.
+
+    The networks here take a process, or `States`, in place of the numbers of states and positions.
+    """
 
     num_positions: int
     num_states: int
     num_classes: int = 0
+    _options: dict[str, Any] | None = None
+    """The arguments of the constructor besides both sizes, for `config`."""
 
-    @classmethod
-    def for_states(cls: type[N], states: States, **options: Any) -> N:
-        """A network for these states of positions; options as for the class."""
-        return cls(states.num_states, states.num_positions, **options)
+    def _set_sizes(self, num_states: int | States, num_positions: int | None) -> None:
+        if isinstance(num_states, States):
+            self.num_states, self.num_positions = num_states.num_states, num_states.num_positions
+        elif num_positions is None:
+            raise ValueError("num_positions must be given, unless a process or States stand in place of num_states")
+        else:
+            self.num_states, self.num_positions = num_states, num_positions
 
-    @classmethod
-    def for_process(cls: type[N], process: States, **options: Any) -> N:
-        """A network for the states of a process: `for_states` by the name that fits there."""
-        return cls.for_states(process, **options)
-
-    @abstractmethod
-    def forward(
-        self,
-        x_t: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"],
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-    ) -> Float[Tensor, "b d n"]:
-        """Outputs for every state of every position.
-
-        Args:
-            x_t: noisy tokens.
-            t: their times, in [0, 1].
-            label: class of each row, or -1 for none; only for a network made with `num_classes`.
-            given: positions that are known to hold data, not noise. A network that learns what this means has a
-                parameter `given`, see `marks_of`. Its bridge then tells it only of positions in doubt.
-        """
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
-        """Load; models saved before 0.2.0 have one mark for all states (of a position)."""
-        marks, saved = marks_of(self), state_dict.get(f"{prefix}given")
-        if marks is not None and saved is not None and saved.shape != marks.shape:
-            rows = saved.reshape(-1, 1, saved.shape[-1])
-            if rows.shape[-1] == marks.shape[-1] and len(marks) % len(rows) == 0:
-                state_dict[f"{prefix}given"] = rows.expand(-1, len(marks) // len(rows), -1).flatten(0, 1)
-        super()._load_from_state_dict(state_dict, prefix, *others)
+    def config(self) -> dict[str, Any]:
+        if self._options is None:
+            return {}
+        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
 
 
 class TimeEmbedding(nn.Module):
@@ -116,38 +102,38 @@ class Conditioning(nn.Module):
 
     def forward(self, t: Float[Tensor, " b"], label: Int[Tensor, " b"] | None) -> Float[Tensor, "b w"]:
         if self.label is None:
-            refuse_label(label)
+            check_unlabelled(label)
             return F.silu(self.time(t))
         return F.silu(self.time(t) + self.label(label, len(t)))
 
 
-def marks_of(network: nn.Module) -> nn.Parameter | None:
-    """The vectors added to those of given tokens, one per state; None if the network does not learn such marks.
+def given_embedding(network: nn.Module) -> nn.Parameter | None:
+    """The vectors added to those of given tokens, one per state; None if the network does not learn them.
 
-    They are 0, and so say nothing, until training draws them. One vector for all states would not do: a mark says much
-    of a token that is mostly noise, and nothing of a token that noise never takes.
+    They are 0, and so say nothing, until training draws them. One vector for all states would not do: it says much of a
+    token that is mostly noise, and nothing of a token that noise never takes.
     """
-    marks = getattr(unwrapped(network), "given", None)
-    return marks if isinstance(marks, nn.Parameter) else None
+    vectors = getattr(unwrapped(network), "given", None)
+    return vectors if isinstance(vectors, nn.Parameter) else None
 
 
-def draw_marks(network: nn.Module, generator: torch.Generator) -> None:
-    """Draw marks that are still 0, large beside the vectors of tokens: a given token is another token from the start.
+def init_given_embedding(network: nn.Module, generator: torch.Generator) -> None:
+    """Draw vectors that are still 0, large beside those of tokens: a given token is another token from the start.
 
     From 0, or as small as the vectors of a transformer's tokens, they are learned more slowly.
     """
-    marks = marks_of(network)
-    if marks is not None and not marks.any():
-        nn.init.normal_(marks, std=0.5, generator=generator)
+    vectors = given_embedding(network)
+    if vectors is not None and not vectors.any():
+        nn.init.normal_(vectors, std=0.5, generator=generator)
 
 
-def refuse_many(blocks: int) -> None:
+def check_num_blocks(blocks: int) -> None:
     """Raise a ValueError for a number of blocks that would take forever to make."""
     if not 0 <= blocks <= MOST_BLOCKS:
         raise ValueError(f"blocks must lie in [0, {MOST_BLOCKS:,}], got {blocks}")
 
 
-def refuse_label(label: Tensor | None) -> None:
+def check_unlabelled(label: Tensor | None) -> None:
     """For networks made without classes."""
     if label is not None:
         raise ValueError("label needs a network made with num_classes > 0")

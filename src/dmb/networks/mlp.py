@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import Conditioning, Network, refuse_many
+from dmb.networks.base import Conditioning, Network, check_num_blocks
 from dmb.processes.states import States
 
 FEWEST_WAVED = 24  # states: the shortest wave has sixteen
@@ -18,13 +17,13 @@ FEWEST_WAVED = 24  # states: the shortest wave has sixteen
 class MLP(Network):
     """Sums one learned vector per (position, token), then residual blocks conditioned on time by adaptive layer norm.
 
-    A token that is given has a second vector, added to the first; see `Network.forward`.
+    A token that is given has a second vector, added to the first; see `Network`.
 
     Where positions are few and their places matter (8×8 images, the columns of a table) it learns far faster on a CPU
     than attention does. First and last layer have `width` weights for each state of each position.
 
     Args:
-        num_states: `n`, of the process.
+        num_states: `n`; or a process or `States`, in place of both sizes.
         num_positions: `d`.
         width: size of the hidden vector.
         blocks: how many residual blocks.
@@ -32,20 +31,24 @@ class MLP(Network):
         dropout: on every block's output.
         num_classes: how many class labels there are; 0 for a model without.
         label_dropout: share of training labels that are hidden, so that guidance can be used in sampling.
-        state_counts: how many states the data have at each position, if some have fewer; `for_states` knows it. States
-            that no position has are names, such as a mask. Those that a position lacks cost nothing; their output is 0.
+        state_counts: how many states the data have at each position, if some have fewer; a process and `States` know
+            it. States that no position has are names, such as a mask. Those that a position lacks cost nothing; their
+            output is 0.
 
     >>> network = MLP(num_states=17, num_positions=64, width=128)
     >>> network(torch.zeros(2, 64, dtype=torch.long), torch.rand(2)).shape
     torch.Size([2, 64, 17])
     """
 
+    own: Bool[Tensor, "d n"]
+    """Which states each position has, names included."""
     rows: Int[Tensor, "d n"]
+    """The row of the tables of weights that each of them has; 0 for those that a position lacks."""
 
     def __init__(
         self,
-        num_states: int,
-        num_positions: int,
+        num_states: int | States,
+        num_positions: int | None = None,
         *,
         width: int = 384,
         blocks: int = 3,
@@ -56,32 +59,39 @@ class MLP(Network):
         state_counts: Sequence[int] | None = None,
     ):
         super().__init__()
-        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options: dict[str, Any] = {
+        if state_counts is None and isinstance(num_states, States):
+            state_counts = _uneven_counts(num_states)
+        self._set_sizes(num_states, num_positions)
+        self.num_classes = num_classes
+        self._options = {
             "width": width, "blocks": blocks, "conditioning": conditioning, "dropout": dropout,
             "num_classes": num_classes, "label_dropout": label_dropout,
         }  # fmt: skip
         if state_counts is not None:
             self._options["state_counts"] = list(state_counts)
-        self._counts = [num_states] * num_positions if state_counts is None else list(state_counts)
-        if len(self._counts) != num_positions or not 1 <= min(self._counts) <= max(self._counts) <= num_states:
-            raise ValueError(f"state_counts must be {num_positions} numbers in [1, {num_states}], got {self._counts}")
-        self._names = num_states - max(self._counts)
-        total = sum(self._counts) + num_positions * self._names
+        counts = [self.num_states] * self.num_positions if state_counts is None else list(state_counts)
+        if len(counts) != self.num_positions or not 1 <= min(counts) <= max(counts) <= self.num_states:
+            rule = f"{self.num_positions} numbers in [1, {self.num_states}]"
+            raise ValueError(f"state_counts must be {rule}, got {counts}")
+        state = torch.arange(self.num_states)
+        own = (state < torch.tensor(counts)[:, None]) | (state >= max(counts))
+        self.register_buffer("own", own, persistent=False)
+        self.register_buffer("rows", torch.where(own, own.flatten().cumsum(0).view_as(own) - 1, 0), persistent=False)
+        total = int(own.sum())
+        self._even = bool(own.all())
         self.tokens = nn.EmbeddingBag(total, width, mode="sum")
         self.given = nn.Parameter(torch.zeros(total, width))
         self.conditioning = Conditioning(conditioning, num_classes, label_dropout)
-        refuse_many(blocks)
+        check_num_blocks(blocks)
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, total)
-        self.register_buffer("rows", self._rows(), persistent=False)
-        nn.init.normal_(self.tokens.weight, std=num_positions**-0.5)
+        nn.init.normal_(self.tokens.weight, std=self.num_positions**-0.5)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
     @torch.no_grad()
-    def follow_order(self, ordered: Bool[Tensor, "d k"]) -> None:
+    def init_ordinal_embeddings(self, ordered: Bool[Tensor, "d k"]) -> None:
         r"""Begin with vectors that change little from one state to the next, where states lie in an order.
 
         Weight `j` of the state at place `u \in [0, 1]` is a wave, `cos(2π (f_j u + φ_j))`, with frequencies `f_j` from
@@ -103,18 +113,6 @@ class MLP(Network):
                 self.tokens.weight[own] = std * 0.8**0.5 * drawn[0] + 0.2**0.5 * self.tokens.weight[own]
                 self.output.weight[own] = 0.5 * width**-0.5 * drawn[1]
 
-    @classmethod
-    def for_states(cls, states: States, **options: Any) -> "MLP":
-        own = states.data_states
-        counts = own.sum(-1)
-        first = torch.arange(states.num_states, device=counts.device) < counts[:, None]
-        if len(counts) == states.num_positions and bool((own == first).all()) and len(counts.unique()) > 1:
-            options = {"state_counts": counts.tolist()} | options
-        return super().for_states(states, **options)
-
-    def config(self) -> dict[str, Any]:
-        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
-
     def forward(
         self,
         x_t: Int[Tensor, "b d"],
@@ -129,27 +127,19 @@ class MLP(Network):
             x = x + F.embedding_bag(index, self.given, mode="sum", per_sample_weights=given.to(self.given.dtype))
         for block in self.blocks:
             x = block(x, condition)
-        return self._spread(self.output(self.norm(x))).view(len(x_t), self.num_positions, self.num_states)
+        output = self.output(self.norm(x))
+        if not self._even:
+            output = torch.where(self.own.flatten(), output[:, self.rows.flatten()], 0.0)
+        return output.view(len(x_t), self.num_positions, self.num_states)
 
-    def _rows(self) -> Int[Tensor, "d n"]:
-        """The row of the tables of weights that each state of each position has; 0 for those that it lacks."""
-        rows, most, first = torch.zeros(self.num_positions, self.num_states, dtype=torch.long), max(self._counts), 0
-        for position, count in enumerate(self._counts):
-            own = torch.arange(first, first + count + self._names)
-            rows[position, :count], rows[position, most:] = own[:count], own[count:]
-            first += len(own)
-        return rows
 
-    def _spread(self, output: Float[Tensor, "b r"]) -> Float[Tensor, "b k"]:
-        """The numbers of all states: those of the rows that there are, and 0 for states that a position lacks."""
-        most = max(self._counts)
-        if min(self._counts) == most:
-            return output
-        parts: list[Tensor] = []
-        pieces = iter(output.split([size for count in self._counts for size in (count, self._names)], dim=-1))
-        for count in self._counts:
-            parts += [next(pieces), output.new_zeros(len(output), most - count), next(pieces)]
-        return torch.cat(parts, dim=-1)
+def _uneven_counts(states: States) -> list[int] | None:
+    """How many states the data have at each position, if that differs and they are the first ones."""
+    own = states.data_states
+    counts = own.sum(-1)
+    first = torch.arange(states.num_states, device=counts.device) < counts[:, None]
+    differ = len(counts) == states.num_positions and len(counts.unique()) > 1
+    return counts.tolist() if differ and bool((own == first).all()) else None
 
 
 def waves(place: Float[Tensor, "k 1"], count: int, width: int) -> Float[Tensor, "k w"]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,42 +10,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import LabelEmbedding, Network, refuse_label
-from dmb.networks.transformer import Attentive, Block, rotate
+from dmb.networks.base import LabelEmbedding, Network, check_unlabelled
+from dmb.networks.transformer import Block, TransformerBase, rotate
+from dmb.processes.states import States
 
 
 @dataclass
-class Memory:
-    """The tokens written so far, in the order of writing: one slot per token; some slots are empty."""
+class KVCache:
+    """Keys and values of written tokens, in every block: one slot per token of a row; some slots are empty."""
 
-    tokens: Int[Tensor, "b s"]
-    at: Int[Tensor, "b s"]
-    """The position of each token."""
     filled: Bool[Tensor, "b s"]
-    label: Int[Tensor, " b"] | None
+    blocks: list[tuple[Tensor, Tensor]]
     length: int = 0
     """Number of slots used, empty ones included."""
-    kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Keys and values of every block, if the network caches them."""
-
-    def write(self, tokens: Int[Tensor, "b k"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"]) -> slice:
-        """Fill the next slots, and return them as a slice."""
-        slots = slice(self.length, self.length + tokens.shape[1])
-        self.tokens[:, slots], self.at[:, slots], self.filled[:, slots] = tokens, at, filled
-        self.length = slots.stop
-        return slots
-
-    def spread(self, values: Int[Tensor, "b s"], positions: int, blank: int) -> Int[Tensor, "b d"]:
-        """The values of all slots at the positions of their tokens, and `blank` where nothing is written."""
-        # empty slots go to an extra position, which is cut off again
-        places = torch.where(self.filled, self.at, positions)
-        return values.new_full((len(values), positions + 1), blank).scatter(1, places, values)[:, :-1]
 
 
 class OrderedNetwork(Network):
     """A network that reads a sequence in any order, and predicts the token at any position.
 
-    The last state is the mask. Subclasses implement `forward`; to cache computations on written tokens, also `begin`
+    The last state is the mask. Subclasses implement `forward`; to cache computations on written tokens, also `cache`
     and `extend`.
     """
 
@@ -56,70 +39,55 @@ class OrderedNetwork(Network):
 
     @abstractmethod
     def forward(
-        self,
-        x_t: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"] | None = None,
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-        turn: Int[Tensor, "b d"] | None = None,
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None, label: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b d n"]:
         """Outputs at every position, from the tokens of earlier turns; tokens of the same turn do not see each other.
 
         Args:
             x_t: tokens.
-            t: ignored; the written tokens show how far the path has come.
+            turn: the turn of each position. Default: `default_turns`.
             label: class of each row, or -1 for none; only for a network made with `num_classes`.
-            given: ignored; given positions have early turns.
-            turn: the turn of each position. Default: unmasked tokens were written from left to right, and masked ones
-                come after them (`standing_first`).
         """
 
     def outputs_at(
         self,
         x_t: Int[Tensor, "b d"],
-        position: Int[Tensor, "b m"],
-        label: Int[Tensor, " b"] | None = None,
+        query_positions: Int[Tensor, "b m"],
         turn: Int[Tensor, "b d"] | None = None,
+        label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
         """`forward` at some positions of each row."""
-        return self(x_t, label=label, turn=turn).take_along_dim(position[..., None], 1)
+        return self(x_t, turn=turn, label=label).take_along_dim(query_positions[..., None], 1)
 
-    def standing_first(self, x_t: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+    def default_turns(self, x_t: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
         """Turns for which unmasked tokens were written from left to right, and masked ones come after them."""
         stands = x_t != self.num_states - 1
         return torch.where(stands, stands.cumsum(-1) - 1, self.num_positions)
 
-    def begin(
-        self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None, device: torch.device | None = None
-    ) -> Memory:
-        """An empty memory for `batch` sequences of at most `slots` tokens."""
-        empty = torch.zeros(batch, slots, dtype=torch.long, device=device)
-        return Memory(empty, empty.clone(), empty.bool(), label)
+    def cache(self, batch: int, slots: int) -> KVCache | None:
+        """An empty cache for `batch` rows of at most `slots` tokens; None if all is computed anew in each call."""
+        return None
 
     def extend(
         self,
-        memory: Memory,
-        tokens: Int[Tensor, "b k"],
+        cache: KVCache,
+        x_t: Int[Tensor, "b d"],
         at: Int[Tensor, "b k"],
         filled: Bool[Tensor, "b k"],
-        ask: Int[Tensor, "b m"],
+        query_positions: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
-        """Write tokens, one after the other, and return the outputs at the positions `ask`.
-
-        This implementation caches nothing, and processes all tokens each time.
+        """Outputs at some positions, with the new tokens added to the cache, one after the other.
 
         Args:
-            memory: the tokens written so far; the new ones are added.
-            tokens: new tokens.
-            at: their positions.
+            cache: of the tokens written before.
+            x_t: the tokens written so far, new ones included, and masks.
+            at: the positions of new tokens.
             filled: which of them exist; rows with fewer tokens leave slots empty.
-            ask: positions that are not written yet.
+            query_positions: positions that are not written yet.
+            label: as for `forward`.
         """
-        memory.write(tokens, at, filled)
-        x = memory.spread(memory.tokens, self.num_positions, self.num_states - 1)
-        slot = torch.arange(memory.tokens.shape[1], device=x.device).expand_as(memory.tokens)
-        turn = memory.spread(slot, self.num_positions, memory.length)
-        return self.outputs_at(x, ask, memory.label, turn)
+        raise ValueError(f"a {type(self).__name__} caches nothing: use outputs_at")
 
 
 class OrderedBlock(Block):
@@ -157,20 +125,20 @@ class OrderedBlock(Block):
         return self.project(mixed.transpose(1, 2).flatten(2))
 
 
-class OrderedAttentive(Attentive, OrderedNetwork):
-    """What transformers that follow an order share: they are told a label, but no time. Arguments as of `Attentive`."""
+class OrderedTransformerBase(TransformerBase, OrderedNetwork):
+    """What transformers that follow an order share: a label, but no time. Arguments are those of `TransformerBase`."""
 
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
         self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)
 
     def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:
-        """What all layers are told: the class, or that there is none."""
+        """The vector that all layers receive: the class, or that there is none."""
         if not self.num_classes:
-            refuse_label(label)
+            check_unlabelled(label)
         return F.silu(self.label(label, batch))
 
 
-class OrderedTransformer(OrderedAttentive):
+class OrderedTransformer(OrderedTransformerBase):
     """Two streams through one set of weights, so that one pass answers for every position of a path.
 
     Position `i` has a content, which sees the contents of turns up to its own, and a query, whose token is hidden and
@@ -183,15 +151,14 @@ class OrderedTransformer(OrderedAttentive):
     network that reads from left to right has the last token as its input.
 
     Args:
-        num_states: `n`, of the process; the last state is the mask.
+        num_states: `n`, of which the last is the mask; or `States`, in place of both sizes.
         num_positions: `d`.
         beside: distances of the tokens that a query starts from, on both sides: `(1,)` for a sequence, `(1, 8)` for an
             image with rows of 8 pixels, `()` for the columns of a table.
-        options: the others are those of `Attentive`.
 
-    >>> import dmb
-    >>> process = dmb.BridgeProcess.from_marginals(torch.full((64, 27), 1 / 27), tied=True, mask=True, floor=0.0)
-    >>> network = OrderedTransformer.for_process(process, width=32)
+    The other arguments are those of `TransformerBase`.
+
+    >>> network = OrderedTransformer(num_states=28, num_positions=64, width=32)
     >>> x_0, turn = torch.zeros(2, 64, dtype=torch.long), torch.rand(2, 64).argsort(-1)
     >>> network(x_0, turn=turn).shape
     torch.Size([2, 64, 28])
@@ -200,14 +167,30 @@ class OrderedTransformer(OrderedAttentive):
     block: ClassVar[type[Block]] = OrderedBlock
     offsets: Int[Tensor, " o"]
 
-    def __init__(self, num_states: int, num_positions: int, *, beside: Sequence[int] = (1,), **options: Any):
-        super().__init__(num_states, num_positions, **options)
+    def __init__(
+        self,
+        num_states: int | States,
+        num_positions: int | None = None,
+        *,
+        beside: Sequence[int] = (1,),
+        blocks: int = 4,
+        width: int = 96,
+        heads: int = 4,
+        conditioning: int = 64,
+        dropout: float = 0.1,
+        num_classes: int = 0,
+        label_dropout: float = 0.1,
+        placed: bool = False,
+    ):
+        super().__init__(
+            num_states, num_positions, blocks=blocks, width=width, heads=heads, conditioning=conditioning,
+            dropout=dropout, num_classes=num_classes, label_dropout=label_dropout, placed=placed,
+        )  # fmt: skip
         if min(beside, default=1) < 1:
             raise ValueError(f"beside must be distances of at least 1, got {list(beside)}")
-        self._options["beside"] = list(beside)
+        self._options = {**(self._options or {}), "beside": list(beside)}
         offsets = torch.tensor([sign * distance for distance in beside for sign in (-1, 1)], dtype=torch.long)
         self.register_buffer("offsets", offsets, persistent=False)
-        width = self.tokens.embedding_dim
         self.neighbours = nn.Linear(len(offsets) * width, width, bias=False) if beside else None
 
     @classmethod
@@ -216,14 +199,9 @@ class OrderedTransformer(OrderedAttentive):
         return cls(**{"beside": (), **config})
 
     def forward(
-        self,
-        x_t: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"] | None = None,
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-        turn: Int[Tensor, "b d"] | None = None,
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None, label: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b d n"]:
-        turn = self.standing_first(x_t) if turn is None else turn
+        turn = self.default_turns(x_t) if turn is None else turn
         later, earlier = turn[:, :, None], turn[:, None]
         seen = torch.cat([earlier <= later, earlier < later], dim=1)
         at = torch.arange(self.num_positions, device=x_t.device)[None]
@@ -231,34 +209,32 @@ class OrderedTransformer(OrderedAttentive):
         beside = torch.where(written, self._around(x_t, at), self.num_states - 1)
         return self._streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
 
-    def begin(
-        self, batch: int, slots: int, label: Int[Tensor, " b"] | None = None, device: torch.device | None = None
-    ) -> Memory:
-        memory = super().begin(batch, slots, label, device)
-        weight, heads = self.tokens.weight, int(self._options["heads"])
-        shape = (batch, heads, slots, weight.shape[1] // heads)
+    def cache(self, batch: int, slots: int) -> KVCache | None:
+        weight = self.tokens.weight
         if hasattr(weight, "full_tensor"):  # sharded, and put together for `forward` only: nothing can be kept
-            return memory
-        memory.kept = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.blocks]
-        return memory
+            return None
+        shape = (batch, self.heads, slots, weight.shape[1] // self.heads)
+        blocks = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.blocks]
+        return KVCache(torch.zeros(batch, slots, dtype=torch.bool, device=weight.device), blocks)
 
     def extend(
         self,
-        memory: Memory,
-        tokens: Int[Tensor, "b k"],
+        cache: KVCache,
+        x_t: Int[Tensor, "b d"],
         at: Int[Tensor, "b k"],
         filled: Bool[Tensor, "b k"],
-        ask: Int[Tensor, "b m"],
+        query_positions: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
-        """With the keys and values of what stands kept in `memory`, so that a step costs the new tokens only."""
-        if not memory.kept:
-            return super().extend(memory, tokens, at, filled, ask)
-        slots = memory.write(tokens, at, filled)
-        slot = torch.arange(memory.length, device=tokens.device)
+        slots = slice(cache.length, cache.length + at.shape[1])
+        cache.filled[:, slots], cache.length = filled, slots.stop
+        slot = torch.arange(cache.length, device=at.device)
         before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
-        seen = torch.cat([before, before.new_ones(ask.shape[1], memory.length)]) & memory.filled[:, None, : slots.stop]
-        beside = self._around(memory.spread(memory.tokens, self.num_positions, self.num_states - 1), ask)
-        return self._streams(tokens, at, ask, beside, memory.label, seen, [(*each, slots) for each in memory.kept])
+        seen = torch.cat([before, before.new_ones(query_positions.shape[1], cache.length)])
+        seen = seen & cache.filled[:, None, : slots.stop]
+        tokens, beside = x_t.gather(1, at), self._around(x_t, query_positions)
+        kept = [(*each, slots) for each in cache.blocks]
+        return self._streams(tokens, at, query_positions, beside, label, seen, kept)
 
     def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
         """The values beside each position of `at`; beyond both ends, the number of the mask."""
@@ -271,24 +247,69 @@ class OrderedTransformer(OrderedAttentive):
         self,
         x: Int[Tensor, "b k"],
         at: Int[Tensor, "c k"],
-        ask: Int[Tensor, "c m"],
+        query_positions: Int[Tensor, "c m"],
         beside: Int[Tensor, "b m o"],
         label: Int[Tensor, " b"] | None,
         seen: Bool[Tensor, "b q s"],
         kept: list[Any],
     ) -> Float[Tensor, "b m n"]:
-        """Contents of the tokens `x` and queries at `ask` through all blocks; `seen` is what each of them sees."""
+        """Contents of the tokens `x`, and queries, through all blocks; `seen` is what each of them sees."""
         condition = self.condition(label, len(x))
-        contents, queries = self.tokens(x), self.tokens.weight[-1].expand(len(x), ask.shape[1], -1)
+        contents, queries = self.tokens(x), self.tokens.weight[-1].expand(len(x), query_positions.shape[1], -1)
         if self.neighbours is not None:
             queries = queries + self.neighbours(self.tokens(beside).flatten(2))
         if self.places is not None:
-            contents, queries = contents + self.places[at], queries + self.places[ask]
+            contents, queries = contents + self.places[at], queries + self.places[query_positions]
         both = torch.cat([contents, queries], dim=1)
-        angles = self.rotary[:, torch.cat([at, ask], dim=1)][:, :, None]
+        angles = self.rotary[:, torch.cat([at, query_positions], dim=1)][:, :, None]
         bias = torch.where(F.pad(seen, (1, 0), value=True), both.new_zeros(()), -torch.inf)[:, None]
         for block, slots in zip(self.blocks, kept, strict=True):
             # no block comes after the last, and so no one asks for the contents that it would make
-            asking = ask.shape[1] if block is self.blocks[-1] else both.shape[1]
+            asking = query_positions.shape[1] if block is self.blocks[-1] else both.shape[1]
             both = block(both, condition, angles, bias, x.shape[1], asking, slots)
-        return self.last(both[:, both.shape[1] - ask.shape[1] :], condition)
+        return self.last(both[:, both.shape[1] - query_positions.shape[1] :], condition)
+
+
+class CausalBlock(Block):
+    """A block in which every position attends to itself and those to its left."""
+
+    def attend(self, x: Float[Tensor, "b d w"], rotary: Float[Tensor, "2 d h"]) -> Float[Tensor, "b d w"]:
+        query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
+        mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value, is_causal=True)
+        return self.project(mixed.transpose(1, 2).flatten(2))
+
+
+class CausalTransformer(OrderedTransformerBase):
+    """One stream, one order: every position is predicted from those to its left.
+
+    With it a bridge is an autoregressive model. Its bound is the likelihood itself, since there is one order only. What
+    is given must be a beginning. Sampling keeps nothing, and takes one pass over everything for each position.
+    Arguments are those of `TransformerBase`.
+
+    >>> CausalTransformer(num_states=28, num_positions=64, width=32)(torch.zeros(2, 64, dtype=torch.long)).shape
+    torch.Size([2, 64, 28])
+    """
+
+    block = CausalBlock
+
+    @property
+    def order(self) -> Int[Tensor, " d"]:
+        return torch.arange(self.num_positions, device=self.rotary.device)
+
+    def forward(
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None, label: Int[Tensor, " b"] | None = None
+    ) -> Float[Tensor, "b d n"]:
+        turn = self.default_turns(x_t) if turn is None else turn
+        step, stands = turn.diff(dim=-1), x_t[:, :-1] != self.num_states - 1
+        if not torch.compiler.is_compiling() and ((step < 0) | ((step == 0) & stands)).any():
+            raise ValueError(
+                "a CausalTransformer reads from left to right: unmasked tokens must come before all masked ones"
+            )
+        condition = self.condition(label, len(x_t))
+        # every position is predicted from the token before it, the first one from a mask
+        x = self.tokens(F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1))
+        if self.places is not None:
+            x = x + self.places
+        for block in self.blocks:
+            x = block(x, condition, self.rotary)
+        return self.last(x, condition)

@@ -1,14 +1,13 @@
 """A small MLP for each position, for short data of fixed length that is written in any order: tables."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import refuse_label, refuse_many
+from dmb.networks.base import check_num_blocks, check_unlabelled
 from dmb.networks.mlp import FEWEST_WAVED, waves
 from dmb.networks.ordered import OrderedNetwork
 from dmb.processes.states import States
@@ -36,14 +35,14 @@ class OrderedMLP(OrderedNetwork):
     hundreds of states far away. Positions with fewer than 24 such states need none of this.
 
     Args:
-        num_states: `n`, of the process; the last is the mask.
+        num_states: `n`, of which the last is the mask; or `States`, in place of both sizes.
         num_positions: `d`.
         width: size of the hidden vector of each position.
         blocks: number of residual blocks per position.
         features: number of features of a token.
         dropout: on every block's output.
-        state_counts: number of states that the data have at each position; default: all except the mask. `for_states`
-            knows it.
+        state_counts: number of states that the data have at each position; default: all except the mask, or those
+            of the `States`.
         ordered_from: at each position, the first of the states that lie in an order, that of their indices; those
             before it have none, such as a missing value. Default: none have.
 
@@ -58,8 +57,8 @@ class OrderedMLP(OrderedNetwork):
 
     def __init__(
         self,
-        num_states: int,
-        num_positions: int,
+        num_states: int | States,
+        num_positions: int | None = None,
         *,
         width: int = 128,
         blocks: int = 2,
@@ -69,72 +68,63 @@ class OrderedMLP(OrderedNetwork):
         ordered_from: Sequence[int] | None = None,
     ):
         super().__init__()
-        self.num_states, self.num_positions = num_states, num_positions
-        self._counts = [num_states - 1] * num_positions if state_counts is None else list(state_counts)
-        if len(self._counts) != num_positions or not 1 <= min(self._counts) <= max(self._counts) < num_states:
-            raise ValueError(f"state_counts must be {num_positions} numbers in [1, {num_states}), got {self._counts}")
+        if state_counts is None and isinstance(num_states, States):
+            state_counts = num_states.data_states.expand(num_states.num_positions, -1).sum(-1).tolist()
+        self._set_sizes(num_states, num_positions)
+        positions = self.num_positions
+        self._counts = [self.num_states - 1] * positions if state_counts is None else list(state_counts)
+        if len(self._counts) != positions or not 1 <= min(self._counts) <= max(self._counts) < self.num_states:
+            rule = f"{positions} numbers in [1, {self.num_states})"
+            raise ValueError(f"state_counts must be {rule}, got {self._counts}")
         first = self._counts if ordered_from is None else list(ordered_from)
-        if len(first) != num_positions or min(first) < 0:
-            raise ValueError(f"ordered_from must be {num_positions} numbers of at least 0, got {first}")
-        refuse_many(blocks)
-        self._options: dict[str, Any] = {
+        if len(first) != positions or min(first) < 0:
+            raise ValueError(f"ordered_from must be {positions} numbers of at least 0, got {first}")
+        check_num_blocks(blocks)
+        self._options = {
             "width": width, "blocks": blocks, "features": features, "dropout": dropout,
             "state_counts": self._counts, "ordered_from": first,
         }  # fmt: skip
         counted = list(enumerate(zip(first, self._counts, strict=True)))
         self._peaked = {i: first for i, (first, count) in counted if count - first >= FEWEST_WAVED}
-        total, seen = sum(self._counts), num_positions * features
+        total, seen = sum(self._counts), positions * features
         self.tokens = nn.Embedding(total, features)
-        self.first = nn.Parameter(torch.randn(num_positions, seen, width) * seen**-0.5)
-        self.first_bias = nn.Parameter(torch.zeros(num_positions, 1, width))
-        self.blocks = nn.ModuleList([_Block(num_positions, width, dropout) for _ in range(blocks)])
-        self.scale = nn.Parameter(torch.ones(num_positions, 1, width))
+        self.first = nn.Parameter(torch.randn(positions, seen, width) * seen**-0.5)
+        self.first_bias = nn.Parameter(torch.zeros(positions, 1, width))
+        self.blocks = nn.ModuleList([_Block(positions, width, dropout) for _ in range(blocks)])
+        self.scale = nn.Parameter(torch.ones(positions, 1, width))
         self.output = nn.Linear(width, total)
         self.peaks = nn.ModuleDict({str(position): _Peak(width) for position in self._peaked})
-        self.straight = nn.Parameter(torch.zeros(num_positions, num_positions, 1))
+        self.straight = nn.Parameter(torch.zeros(positions, positions, 1))
         self.register_buffer("ends", torch.tensor(self._counts).cumsum(0), persistent=False)
         self.register_buffer("starts", self.ends - torch.tensor(self._counts), persistent=False)
-        self.register_buffer("places", self._places(), persistent=False)
+        self.register_buffer("places", torch.zeros(total), persistent=False)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
-        self._draw_waves()
-
-    @classmethod
-    def for_states(cls, states: States, **options: Any) -> "OrderedMLP":
-        counts = states.data_states.expand(states.num_positions, -1).sum(-1).tolist()
-        return super().for_states(states, **{"state_counts": counts} | options)
-
-    def config(self) -> dict[str, Any]:
-        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
+        self._init_ordinal_states()
 
     def forward(
-        self,
-        x_t: Int[Tensor, "b d"],
-        t: Float[Tensor, " b"] | None = None,
-        label: Int[Tensor, " b"] | None = None,
-        given: Bool[Tensor, "b d"] | None = None,
-        turn: Int[Tensor, "b d"] | None = None,
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None, label: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b d n"]:
-        refuse_label(label)
-        hidden, middles = self._hidden(x_t, self.standing_first(x_t) if turn is None else turn, slice(None))
+        check_unlabelled(label)
+        hidden, middles = self._hidden(x_t, self.default_turns(x_t) if turn is None else turn, slice(None))
         parts = [self._logits(*each) for each in zip(self._parts(), hidden, middles, strict=True)]
         return torch.stack(parts, dim=1)
 
     def outputs_at(
         self,
         x_t: Int[Tensor, "b d"],
-        position: Int[Tensor, "b m"],
-        label: Int[Tensor, " b"] | None = None,
+        query_positions: Int[Tensor, "b m"],
         turn: Int[Tensor, "b d"] | None = None,
+        label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
         """Without the networks of other positions."""
         if hasattr(self.scale, "full_tensor"):  # sharded, and put together for `forward` only
-            return super().outputs_at(x_t, position, label, turn)
-        refuse_label(label)
-        turn, parts = self.standing_first(x_t) if turn is None else turn, self._parts()
-        outputs = self.scale.new_empty(*position.shape, self.num_states)
-        for own in position.unique().tolist():
-            rows, column = (position == own).nonzero(as_tuple=True)
+            return super().outputs_at(x_t, query_positions, turn, label)
+        check_unlabelled(label)
+        turn, parts = self.default_turns(x_t) if turn is None else turn, self._parts()
+        outputs = self.scale.new_empty(*query_positions.shape, self.num_states)
+        for own in query_positions.unique().tolist():
+            rows, column = (query_positions == own).nonzero(as_tuple=True)
             hidden, middles = self._hidden(x_t[rows], turn[rows], slice(own, own + 1))
             outputs[rows, column] = self._logits(parts[own], hidden[0], middles[0])
         return outputs
@@ -177,21 +167,17 @@ class OrderedMLP(OrderedNetwork):
         for bias, more in zip(self.output.bias.split(self._counts), shift, strict=True):
             bias += more[: len(bias)].to(bias)
 
-    def _places(self) -> Float[Tensor, " s"]:
-        """The places of all states, one position after the other; 0 where there is no order."""
-        places = torch.zeros(sum(self._counts))
-        for position, before in self._peaked.items():
-            own = slice(int(self.starts[position]) + before, int(self.ends[position]))
-            places[own] = torch.linspace(-2, 2, own.stop - own.start)
-        return places
-
     @torch.no_grad()
-    def _draw_waves(self) -> None:
-        """Features and weights of states that lie in an order change little from one state to the next."""
+    def _init_ordinal_states(self) -> None:
+        """Places of states that lie in an order, and features and weights that change little from one to the next.
+
+        Others have place 0.
+        """
         features, width = self.tokens.embedding_dim, self.output.in_features
         for position, before in self._peaked.items():
             own = slice(int(self.starts[position]) + before, int(self.ends[position]))
             count = own.stop - own.start
+            self.places[own] = torch.linspace(-2, 2, count)
             place = torch.linspace(0, 1, count)[:, None]
             frequency = 0.5 * (2 * count / _SHORTEST) ** torch.linspace(0, 1, -(-features // 2))
             angle = 2 * torch.pi * frequency * place

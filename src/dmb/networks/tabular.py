@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb._core import checks
-from dmb.networks.base import Network, refuse_label
+from dmb.networks.base import Network, check_unlabelled
 from dmb.processes.base import ForwardProcess
 
 OUTPUTS = ("mean", "score")
@@ -52,7 +52,7 @@ class Tabular(Network):
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
-        refuse_label(label)
+        check_unlabelled(label)
         process = self._process[0]
         states = torch.arange(self.num_states, device=x_t.device)
         log_likelihood = process.log_likelihood(x_t, t)

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import Conditioning, Network, refuse_many
+from dmb.networks.base import Conditioning, Network, check_num_blocks
+from dmb.processes.states import States
 
 
 class Block(nn.Module):
@@ -30,7 +31,7 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "b c"], *context: Any
     ) -> Float[Tensor, "b a w"]:
-        """`context` is what `attend` needs besides."""
+        """`context` is what `attend` needs besides `x`."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
         attended = self.attend(torch.addcmul(shift_1, self.norm_1(x), 1 + scale_1), *context)
         x = x[:, x.shape[1] - attended.shape[1] :]
@@ -41,7 +42,7 @@ class Block(nn.Module):
     def attend(self, x: Float[Tensor, "b d w"], *context: Any, **_: Any) -> Float[Tensor, "b a w"]:
         """What each position takes from the others; `context` are the angles of `rotary_angles`.
 
-        If only the last positions are asked for, the others end here.
+        It may return the last positions only.
         """
         [rotary] = context
         query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
@@ -53,13 +54,13 @@ class Block(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-class Attentive(Network):
-    """What all transformers share: tokens and places as vectors, a stack of blocks, and a last layer.
+class TransformerBase(Network):
+    """What all transformers share: tokens and positions as vectors, a stack of blocks, and a last layer.
 
     The last layer starts at zero: an untrained model gives the same number to every state.
 
     Args:
-        num_states: `n`, of the process.
+        num_states: `n`; or a process or `States`, in place of both sizes.
         num_positions: `d`.
         blocks: number of attention blocks.
         width: size of a position's vector; a multiple of `2 · heads`.
@@ -78,8 +79,8 @@ class Attentive(Network):
 
     def __init__(
         self,
-        num_states: int,
-        num_positions: int,
+        num_states: int | States,
+        num_positions: int | None = None,
         *,
         blocks: int = 4,
         width: int = 96,
@@ -93,28 +94,26 @@ class Attentive(Network):
         super().__init__()
         if width % (2 * heads):
             raise ValueError(f"width must be a multiple of 2 · heads, got {width} with {heads} heads")
-        self.num_states, self.num_positions, self.num_classes = num_states, num_positions, num_classes
-        self._options: dict[str, Any] = {
+        self._set_sizes(num_states, num_positions)
+        self.num_classes, self.heads = num_classes, heads
+        self._options = {
             "blocks": blocks, "width": width, "heads": heads, "conditioning": conditioning, "dropout": dropout,
             "num_classes": num_classes, "label_dropout": label_dropout, "placed": placed,
         }  # fmt: skip
-        self.tokens = nn.Embedding(num_states, width)
+        self.tokens = nn.Embedding(self.num_states, width)
         self.add_conditioning(width, conditioning, label_dropout)
-        self.places = nn.Parameter(torch.zeros(num_positions, width)) if placed else None
-        refuse_many(blocks)
+        self.places = nn.Parameter(torch.zeros(self.num_positions, width)) if placed else None
+        check_num_blocks(blocks)
         self.blocks = nn.ModuleList([self.block(width, heads, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.modulation = zeroed(nn.Linear(conditioning, 2 * width))
-        self.output = zeroed(nn.Linear(width, num_states))
-        self.register_buffer("rotary", rotary_angles(num_positions, width // heads), persistent=False)
+        self.output = zeroed(nn.Linear(width, self.num_states))
+        self.register_buffer("rotary", rotary_angles(self.num_positions, width // heads), persistent=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
     @abstractmethod
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
         """Make the layers that tell all others about time, label and given positions."""
-
-    def config(self) -> dict[str, Any]:
-        return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
 
     def last(self, x: Float[Tensor, "b m w"], condition: Float[Tensor, "b c"]) -> Float[Tensor, "b m n"]:
         """What comes out of the last block as one number per state."""
@@ -122,10 +121,10 @@ class Attentive(Network):
         return self.output(self.norm(x) * (1 + scale) + shift)
 
 
-class Transformer(Attentive):
+class Transformer(TransformerBase):
     """A bidirectional transformer over positions, conditioned on time (and a class) by adaLN-zero.
 
-    Arguments are those of `Attentive`.
+    Arguments are those of `TransformerBase`.
 
     >>> network = Transformer(num_states=27, num_positions=64)
     >>> sum(p.numel() for p in network.parameters())

@@ -52,39 +52,47 @@ def in_order(
         sizes = turn.new_zeros(batch, len(shares) - 1).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
     left = (blanks - sizes.cumsum(-1)) / blanks.clamp(min=1).double()
     widths, times = sizes.amax(0).tolist(), left.amax(0).tolist()
-    reader = _Reader(network, states, decoding, batch, first + sum(widths))
-    before = order[:, :first]
-    new = x_T.gather(1, before), before, torch.arange(first, device=device) < known
+    conditionals = _Conditionals(network, states, decoding, turn, first + sum(widths))
+    new = order[:, :first], torch.arange(first, device=device) < known
     x, written = x_T, known
     yield State(1.0, x)
     for size, width, time in zip(sizes.split(1, dim=-1), widths, times, strict=True):
         if width:
             column = torch.arange(width, device=device)
             # rows that write fewer positions in this call leave their last columns empty
-            ask, really = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
-            log_posterior = reader.read(*new, ask)
-            drawn = numerics.categorical(log_posterior.exp(), generator=generator)
+            ask, real = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
+            drawn = numerics.categorical(conditionals.log_p(x, *new, ask).exp(), generator=generator)
             # an empty column is written into one more position, which is cut off again
             padded = torch.cat([x, x[:, :1]], dim=1)
-            x = padded.scatter(1, torch.where(really, ask, positions), drawn)[:, :-1]
-            new, written = (drawn, ask, really), written + size
+            x = padded.scatter(1, torch.where(real, ask, positions), drawn)[:, :-1]
+            new, written = (ask, real), written + size
         yield State(time, x)
 
 
-class _Reader:
+class _Conditionals:
     """What the network says of the positions to come, as the user wants it; for guidance also without a label."""
 
-    def __init__(self, network: OrderedNetwork, states: States, decoding: Decoding, batch: int, slots: int):
-        self._network, self._decoding = network, decoding
-        self._states = states.data_states.expand(states.num_positions, -1)
-        self._memories = [network.begin(batch, slots, label, states.device) for label in decoding.labels()]
+    def __init__(
+        self, network: OrderedNetwork, states: States, decoding: Decoding, turn: Int[Tensor, "b d"], slots: int
+    ):
+        self._network, self._decoding, self._turn = network, decoding, turn
+        self._legal = states.data_states.expand(states.num_positions, -1)[None]
+        if decoding.legal is not None:
+            self._legal = decoding.legal
+        self._asked = [(label, network.cache(len(turn), slots)) for label in decoding.labels()]
 
-    def read(
-        self, tokens: Int[Tensor, "b k"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"], ask: Int[Tensor, "b m"]
+    def log_p(
+        self, x: Int[Tensor, "b d"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"], ask: Int[Tensor, "b m"]
     ) -> Float[Tensor, "b m n"]:
-        states = self._states[ask]
-        if self._decoding.legal is not None:
-            states = self._decoding.legal[torch.arange(len(ask), device=ask.device)[:, None], ask]
-        told = (self._network.extend(memory, tokens, at, filled, ask) for memory in self._memories)
-        exact = (torch.where(states, each.to(numerics.at_least_float32(each)), -torch.inf) for each in told)
-        return self._decoding.shaped(*map(numerics.log_normalise, exact))
+        """The law of tokens at the positions `ask`, given those of `x`, of which those `at` some positions are new."""
+        legal = self._legal.expand(len(x), -1, -1).take_along_dim(ask[..., None], 1)
+        outputs = []
+        for label, cache in self._asked:
+            if cache is None:
+                turn = torch.where(x == self._network.num_states - 1, x.shape[1], self._turn)
+                output = self._network.outputs_at(x, ask, turn, label)
+            else:
+                output = self._network.extend(cache, x, at, filled, ask, label)
+            exact = output.to(numerics.at_least_float32(output))
+            outputs.append(numerics.log_normalise(torch.where(legal, exact, -torch.inf)))
+        return self._decoding.shaped(*outputs)

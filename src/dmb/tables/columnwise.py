@@ -20,11 +20,11 @@ def column_network(states: States, codec: Columns, *, width: int, blocks: int, d
     of one network for all columns, 0.1.
     """
     if is_narrow(states.num_positions):
-        own = {"width": width, "blocks": blocks, "dropout": dropout or 0.0}
-        return OrderedMLP.for_states(states, ordered_from=codec.ordered_from, **own)
+        first = codec.ordered_from
+        return OrderedMLP(states, width=width, blocks=blocks, dropout=dropout or 0.0, ordered_from=first)
     dropout = 0.1 if dropout is None else dropout
-    network = MLP.for_states(states, width=2 * width, blocks=blocks + 1, dropout=dropout)
-    network.follow_order(codec.ordered)
+    network = MLP(states, width=2 * width, blocks=blocks + 1, dropout=dropout)
+    network.init_ordinal_embeddings(codec.ordered)
     return network
 
 

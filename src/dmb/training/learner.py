@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dmb._core.seeding import seeded
 from dmb._core.typed import typed
 from dmb.bridges import Bridge
-from dmb.networks.base import draw_marks, marks_of
+from dmb.networks.base import given_embedding, init_given_embedding
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged
 from dmb.training.loop import Progress
@@ -57,11 +57,11 @@ class Learner:
         self.corruption = copy.deepcopy(bridge.corruption).to(fabric.device)
         self.network = copy.deepcopy(bridge.network)
         self.infill = bridge.infill_share(settings)
-        if (marks := marks_of(self.network)) is not None:
+        if (marks := given_embedding(self.network)) is not None:
             # marks that no loss reaches would keep several processes waiting for their gradient
             marks.requires_grad_(self.infill > 0 or bridge.lengths is not None)
             if marks.requires_grad:
-                draw_marks(self.network, seeded(settings.seed, "marks", device=marks.device))
+                init_given_embedding(self.network, seeded(settings.seed, "marks", device=marks.device))
         self.average = AveragedModel(self.network, multi_avg_fn=self._move_average)
         self.average.requires_grad_(False)
         if settings.compile:

@@ -526,7 +526,7 @@ class Tiny:
     girth: int = 8
     ages: tuple[int, ...] = (1, 2)
     def build(self, process, data):
-        return TinyNetwork.for_process(process, width=self.girth, blocks=1)
+        return TinyNetwork(process, width=self.girth, blocks=1)
 
 def small():
     return replace(recipes.recipe("digits"), network=Tiny())

@@ -299,7 +299,7 @@ def test_forward_states_lie_on_one_path_that_never_falls_in_rank():
 
 
 def bridge_of(process, kind=dmb.MLP, **options):
-    return put_together(process, None, kind.for_process(process, **{"width": 8, "blocks": 1, **options}))
+    return put_together(process, None, kind(process, **{"width": 8, "blocks": 1, **options}))
 
 
 @pytest.mark.parametrize(

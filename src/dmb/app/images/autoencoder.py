@@ -13,7 +13,7 @@ from dmb._core import checks
 from dmb._core.pretrained import Pretrained
 from dmb.app.images import losses
 from dmb.app.images.quantizer import Quantizer
-from dmb.networks.base import refuse_many
+from dmb.networks.base import check_num_blocks
 
 _BATCH = 256
 """Images or grids that go through the convolutions at once."""
@@ -69,7 +69,7 @@ class VQVAE(Pretrained):
         halvings = (size // own.grid).bit_length() - 1 if own.grid > 0 else 0
         if halvings < 1 or size != own.grid << halvings:
             raise ValueError(f"size / grid must be a power of 2, at least 2, got {size} / {own.grid}")
-        refuse_many(own.blocks)
+        check_num_blocks(own.blocks)
         if min(channels, own.width) < 1:
             raise ValueError(f"channels and width must be at least 1, got {channels} and {own.width}")
         self.size, self.channels, self.grid, self.codes, self.architecture = size, channels, own.grid, own.codes, own

@@ -253,15 +253,15 @@ class NetworkChoice:
                 raise ValueError("network=columns needs a mask as the only noise: use --mask --floor 0")
             return column_network(process, data.codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
         if self.network == "mlp":
-            network = MLP.for_process(process, **options)
+            network = MLP(process, **options)
             if isinstance(data.codec, Columns):
-                network.follow_order(data.codec.ordered)
+                network.init_ordinal_embeddings(data.codec.ordered)
             return network
         options |= {"heads": self.heads, "placed": self.placed}
         if self.network == "ordered":
-            return OrderedTransformer.for_process(process, beside=_distances(axes_of(data) or ()), **options)
+            return OrderedTransformer(process, beside=_distances(axes_of(data) or ()), **options)
         kind = {"transformer": Transformer, "causal": CausalTransformer}[self.network]
-        return kind.for_process(process, **options)
+        return kind(process, **options)
 
 
 def _distances(axes: tuple[int, ...]) -> list[int]:
