@@ -21,8 +21,7 @@ import numpy as np
 import torch
 import tyro
 
-from dmb._core.files import is_part
-from dmb._core.tensors import read_tensors
+from dmb._core.files import is_part, read_tensors
 from dmb.app.cli import main as dmb
 from dmb.app.recipes import as_flags
 from dmb.training.checkpoint import Checkpoints

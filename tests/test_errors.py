@@ -200,11 +200,11 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         ),
         (
             lambda: dmb.MarkovBridge.from_pretrained(FOLDERS / "smooth"),
-            r"it is of class OrderedBridge: load it with OrderedBridge or Bridge",
+            r"it is of class OrderedBridge, not MarkovBridge",
         ),
         (
             lambda: dmb.OrderedBridge.from_pretrained(FOLDERS / "drawn_times"),
-            r"it is of class MarkovBridge: load it with MarkovBridge or Bridge",
+            r"it is of class MarkovBridge, not OrderedBridge",
         ),
     ],
 )

@@ -133,7 +133,7 @@ TAMPERINGS = {
     ),
     "a JSON list": (lambda d: (d / "config.json").write_text("[1]"), "does not describe a bridge: not a JSON object"),
     "a part of another kind": (
-        lambda d: _edit(d / "config.json", lambda c: c.update(head={"type": "LogLinear"})), "head is a LogLinear, not a Head",
+        lambda d: _edit(d / "config.json", lambda c: c.update(head={"type": "LogLinear"})), "it is of class LogLinear, not Head",
     ),
     "an impossible size": (lambda d: _edit(d / "config.json", lambda c: c["network"].update(width=-1)), "does not describe"),
     "an order that is none": (
@@ -174,7 +174,7 @@ def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tm
 
 def test_an_option_that_does_not_exist_is_refused(tmp_path):
     small_bridge().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="from_pretrained has no option map_locaton"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'map_locaton'"):
         dmb.Bridge.from_pretrained(tmp_path, map_locaton="cpu")
 
 

@@ -32,8 +32,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dmb._core.files import is_part
-from dmb._core.tensors import read_tensors
+from dmb._core.files import is_part, read_tensors
 from dmb.app import recipes
 from dmb.app.cli import COMMANDS, main
 from dmb.app.recipes import as_flags

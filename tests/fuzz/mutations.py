@@ -5,7 +5,7 @@ import json
 
 import torch
 
-from dmb._core.tensors import read_tensors, write_tensors
+from dmb._core.files import read_tensors, write_tensors
 from dmb.training.checkpoint import Checkpoint, read, write
 
 ODD = [

@@ -6,7 +6,7 @@ import torch
 import dmb
 from columns import bridge_of_three_columns, rows_of_three_columns
 from commands import dmb_
-from dmb._core.tensors import read_tensors, write_tensors
+from dmb._core.files import read_tensors, write_tensors
 from dmb.tables.columnwise import column_training
 from stopping import same
 

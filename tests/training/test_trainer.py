@@ -187,7 +187,7 @@ def test_the_model_in_the_folder_can_be_loaded_at_every_moment(tmp_path, data, m
         seen.append((tmp_path / "config.json").exists() and (tmp_path / "model.safetensors").exists())
         return save_file(*args, **options)
 
-    monkeypatch.setattr("dmb._core.tensors.save_file", watched)
+    monkeypatch.setattr("dmb._core.files.save_file", watched)
     run(make(data), data, folder=tmp_path, learning_rate=1e-2)
     assert len(seen) > 8  # the first are a checkpoint of the start, and the first model
     assert seen == [False] * 2 + [True] * (len(seen) - 2)

@@ -1,5 +1,6 @@
-"""Atomic writing: a kill at any moment leaves either the old file or the new one, complete."""
+"""Files of text, JSON and tensors: a kill at any moment leaves either the old file or the new one, complete."""
 
+import hashlib
 import json
 import math
 import os
@@ -8,12 +9,16 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 try:
     import fcntl
@@ -21,6 +26,13 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}(\.\w+)?|\.tmp\w{6}")  # ours, and those of the safetensors library
+
+
+class Stored(NamedTuple):
+    """What a file of tensors holds."""
+
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
 
 
 @contextmanager
@@ -70,6 +82,42 @@ def write_array(path: Path, values: np.ndarray) -> None:
     """Write a `.npy` file, whole or not at all."""
     with written_whole(path) as part, part.open("wb") as file:
         np.save(file, values)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
+    """Write a file of safetensors, with a digest of what it holds, whole or not at all.
+
+    Args:
+        path: of the file.
+        tensors: what it holds.
+        metadata: kept beside them; the digest covers the tensors and the entry `state`. Without metadata, equal tensors
+            give equal files; the library writes several entries in any order.
+    """
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata["digest"] = _digest(plain, metadata.get("state", ""))
+    with written_whole(path) as part:
+        try:
+            save_file(plain, part, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def read_tensors(path: Path) -> Stored:
+    """What a file of tensors holds; a ValueError if it cannot be read, or has a digest that does not match."""
+    with _reading(path), safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        digest = metadata.get("digest")
+        whole = digest is None or digest == _digest(tensors, metadata.get("state", ""))
+    if not whole:
+        raise ValueError(f"{path} is damaged, because its digest does not match: restore it from a copy")
+    return Stored(tensors, metadata)
+
+
+def read_sizes(path: Path) -> dict[str, int]:
+    """How many numbers each tensor of a file has, read off its table of contents."""
+    with _reading(path), safe_open(path, framework="pt") as file:
+        return {name: math.prod(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 def append_line(path: Path, line: str) -> None:
@@ -147,29 +195,19 @@ def _naming(path: Path, *others: Path) -> Iterator[None]:
 @contextmanager
 def _claimed(part: Path) -> Iterator[None]:
     """Make the file, and hold a lock on it while the block runs, which tells it from one that a kill has left."""
-    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        if fcntl is None:  # an open file could not be moved either
-            os.close(descriptor)
+    with part.open("xb") as file:
+        if fcntl is None:
+            file.close()  # an open file could not be moved
         else:
-            lock(descriptor)
+            lock(file.fileno())
         yield
-    finally:
-        if fcntl is not None:
-            os.close(descriptor)
 
 
 def _is_claimed(part: Path) -> bool:
-    if fcntl is None:
-        return True
-    try:
-        descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return True
-    try:
-        return not lock(descriptor, wait=False)
-    finally:
-        os.close(descriptor)
+    if fcntl is not None:
+        with suppress(OSError), part.open("rb") as file:
+            return not lock(file.fileno(), wait=False)
+    return True
 
 
 def _flush(path: Path, mode: int) -> None:
@@ -178,3 +216,19 @@ def _flush(path: Path, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a file can be broken in any way
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _digest(tensors: dict[str, Tensor], state: str) -> str:
+    digest = hashlib.blake2b(state.encode(), digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

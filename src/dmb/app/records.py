@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dmb._core.files import written_whole
+from dmb._core.configuration import check_types, conforms
+from dmb._core.files import read_sizes, written_whole
 from dmb._core.pretrained import WEIGHTS
-from dmb._core.tensors import read_sizes
-from dmb._core.typed import check_types, conforms
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"

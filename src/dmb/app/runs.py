@@ -25,11 +25,9 @@ from typing import Any
 from torch import Tensor
 
 from dmb._core import checks
-from dmb._core.configuration import Configurable
-from dmb._core.files import append_line, to_json, write_json
+from dmb._core.configuration import Configurable, conforms
+from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
-from dmb._core.tensors import read_tensors, write_tensors
-from dmb._core.typed import conforms
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
 from dmb.app.images import Codes
 from dmb.app.locks import locked

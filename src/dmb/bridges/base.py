@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dmb._core import checks
-from dmb._core.configuration import Configurable, under
+from dmb._core.configuration import under
 from dmb._core.pretrained import Pretrained
 from dmb.bridges import versions
 from dmb.data.lengths import Lengths
@@ -88,7 +88,7 @@ class Bridge(Pretrained, ABC):
     """Whether the bound has a part that depends on what destroys data alone: `J_Q`."""
     meaning_of_time: ClassVar[str] = ""
     """What is to be said of the time of a state, if it is not that of a forward process."""
-    parts: ClassVar[dict[str, type]]
+    parts: ClassVar[dict[str, Any]]
     """The parts that files describe, and what they must be."""
     states: States
     """The states of each position."""
@@ -102,10 +102,6 @@ class Bridge(Pretrained, ABC):
                 "OrderedBridge(order, network, states) for networks that write in an order"
             )
         return super().__new__(cls)
-
-    def __init_subclass__(cls, **options: Any):
-        super().__init_subclass__(**options)
-        versions.KINDS[cls.__name__] = cls
 
     def _put_together(self, network: nn.Module, lengths: Lengths | None) -> None:
         """Check that network and lengths have the sizes of the states."""
@@ -476,33 +472,19 @@ class Bridge(Pretrained, ABC):
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def description(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
         if not isinstance(self.network, Network):
             raise ValueError(
                 f"a {type(self.network).__name__} cannot be saved with its bridge: make it a dmb.Network, "
                 "whose config() gives the arguments of its constructor"
             )
         parts = {name: getattr(self, name).to_config() for name in self.parts}
-        parts = {"type": type(self).__name__, **parts}
         return parts if self.lengths is None else parts | {"lengths": self.lengths.to_config()}
 
     @classmethod
-    def upgraded(
-        cls, config: dict[str, Any], tensors: Mapping[str, Tensor]
-    ) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
-        return versions.upgraded(config, tensors)
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Bridge":
+        parts = {name: kind.from_config(config[name], under(tensors, name)) for name, kind in cls.parts.items()}
+        lengths = Lengths.from_config(config["lengths"]) if "lengths" in config else None
+        return cls(**parts, lengths=lengths)
 
-    @classmethod
-    def from_description(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> "Bridge":
-        kind = versions.KINDS.get(config["type"])
-        if kind is None:
-            known = ", ".join(sorted(versions.KINDS))
-            raise ValueError(f"type must be one of {known}, got {config['type']!r}: if it is yours, import it first")
-        if not issubclass(kind, cls):
-            raise ValueError(f"it is of class {kind.__name__}: load it with {kind.__name__} or Bridge")
-        parts = {name: Configurable.from_config(config[name], under(tensors, name)) for name in kind.parts}
-        for name, wanted in kind.parts.items():
-            if not isinstance(parts[name], wanted):
-                raise TypeError(f"{name} is a {type(parts[name]).__name__}, not a {wanted.__name__}")
-        lengths = Configurable.from_config(config["lengths"]) if "lengths" in config else None
-        return kind(**parts, lengths=lengths)
+    upgraded = staticmethod(versions.upgraded)

@@ -1,4 +1,4 @@
-"""Model folders of earlier versions, brought up to date when they are read; and which kinds of bridge there are."""
+"""Model folders of earlier versions, brought up to date when they are read."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,6 @@ from torch import Tensor
 
 from dmb._core.configuration import Configurable
 from dmb.networks import CausalTransformer, OrderedNetwork
-
-KINDS: dict[str, Any] = {}
-"""The classes of bridges, by the name that files have."""
 
 _APART = 15.0  # where one order was meant, logarithms of speeds were 16 apart
 
@@ -32,7 +29,7 @@ def upgraded(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dic
     weights, basis, turns = clocks["speed_weights"], clocks["basis"], clocks["turns"]
     speeds = weights if weights is None or basis is None else basis @ weights
     network = Configurable.class_named(config["network"]["type"])
-    if network is None or not issubclass(network, OrderedNetwork):
+    if not issubclass(network, OrderedNetwork):
         if speeds is not None:
             _multiply(tensors, speeds)
         return {"type": "MarkovBridge", **config}, tensors

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dmb._core.configuration import under
-from dmb._core.files import remove_orphans
-from dmb._core.tensors import read_tensors, write_tensors
+from dmb._core.files import read_tensors, remove_orphans, write_tensors
 
 FORMAT = 2
 _NAME = re.compile(r"step_(\d{9,18})\.safetensors", re.ASCII)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from dmb._core.configuration import typed
 from dmb._core.seeding import seeded
-from dmb._core.typed import typed
 from dmb.bridges import Bridge
 from dmb.networks.base import given_embedding, init_given_embedding
 from dmb.training.checkpoint import Checkpoint

@@ -17,7 +17,7 @@ from PIL import Image
 
 import dmb
 from commands import dmb_, flags
-from dmb._core.tensors import read_tensors, write_tensors
+from dmb._core.files import read_tensors, write_tensors
 from dmb.app.records import read_evaluations
 from dmb.app.signals import Signals
 from dmb.training.checkpoint import Checkpoint, read, write

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from dmb._core.files import to_json
-from dmb._core.tensors import write_tensors
+from dmb._core.files import to_json, write_tensors
 from dmb.app import compare as comparison, recipes
 
 

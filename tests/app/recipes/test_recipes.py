@@ -191,7 +191,7 @@ def test_a_file_and_a_frame_have_the_same_model_of_a_table(columns, tmp_path):
     file = written(tmp_path, columns)
     data, recipe = dmb.data.table(file), recipe_for(str(file))
     by_file, by_frame = recipe.build(data), dmb.TableModel()._untrained(data)
-    assert by_file.description() == by_frame.description()
+    assert by_file.to_config() == by_frame.to_config()
     assert isinstance(by_file, dmb.OrderedBridge if columns == 4 else dmb.MarkovBridge)
     assert by_file.corruption.state_dict().keys() == by_frame.corruption.state_dict().keys()
     recipe.check(by_file, data, engine(accelerator="cpu"))

@@ -8,8 +8,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb import data
+from dmb._core.configuration import typed
 from dmb._core.files import append_line, to_json, write_json
-from dmb._core.typed import typed
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import parsed
 from dmb.app.display import Display, counting, of_first_process, say

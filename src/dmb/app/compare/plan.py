@@ -8,10 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from dmb._core.files import write_json
+from dmb._core.configuration import typed
+from dmb._core.files import read_sizes, write_json
 from dmb._core.pretrained import WEIGHTS
-from dmb._core.tensors import read_sizes
-from dmb._core.typed import typed
 from dmb.app.compare.rows import ROWS, Row
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.records import best, read_bounds, read_metrics, validations

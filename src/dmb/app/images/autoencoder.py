@@ -158,15 +158,6 @@ class VQVAE(Pretrained):
 
     # -- files: of the quantizer only the codebook is kept; to resume training, keep `state_dict()` --------------------
 
-    def description(self) -> dict[str, Any]:
-        return {"type": "VQVAE", **self.config()}
-
-    @classmethod
-    def from_description(cls, config: dict[str, Any], tensors: Mapping[str, Tensor]) -> "VQVAE":
-        if config.pop("type", None) != "VQVAE":
-            raise ValueError("its type is not VQVAE")
-        return cls(**config)
-
     def tensors(self) -> dict[str, Tensor]:
         """What a file holds: the weights, and the codebook as one plain tensor."""
         weights = {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("quantizer.")}

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from dmb._core.configuration import typed
 from dmb._core.seeding import seeded
-from dmb._core.typed import typed
 from dmb.app.images.autoencoder import VQVAE
 from dmb.app.images.settings import TokenizerSettings, picture_of
 from dmb.data import DataSet

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 
+from dmb._core.configuration import check_types, typed
 from dmb._core.seeding import seed_of, seeded
-from dmb._core.typed import check_types, typed
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
 from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from dmb._core.typed import typed
+from dmb._core.configuration import typed
 
 
 @dataclass
