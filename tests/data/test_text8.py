@@ -10,7 +10,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from dmb.data import download, prepare_text8, text8
+from dmb.data import cache, prepare_text8, text8
 from dmb.data.sources import text8 as module
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
@@ -143,7 +143,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_download_is_checked_encoded_and_reported(raw, tmp_path, home, monkeypatch):
     served(monkeypatch, tmp_path, zipped(raw))
-    monkeypatch.setattr(download, "_CHUNK", 1000)
+    monkeypatch.setattr(cache, "_CHUNK", 1000)
     reports = []
     prepare_text8(progress=lambda done, total: reports.append((done, total)))
     size = len(zipped(raw))

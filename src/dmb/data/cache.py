@@ -1,19 +1,24 @@
-"""The data folder, and its cache for whatever takes long to read: arrays, under a digest of what they are made from."""
+"""The data folder: files from the network, and a cache of arrays, under a digest of what they are made from."""
 
 import hashlib
+import http.client
 import json
 import os
-from collections.abc import Callable, Iterable
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from dmb._core.files import remove_orphans, written_whole
+from dmb.data.reading import Progress
 
 _CHUNK = 1 << 20
-_HEADER = 128  # bytes; a multiple of 64, as the format asks, and room for any shape
+_HEADER = 128  # bytes: as many as NumPy takes for the arrays that are kept here, of any length
 _DIGEST = 32  # bytes at the end of a file, after the array: NumPy does not read them
+_TIMEOUT = 30.0  # seconds without a byte of a download
 
 
 def data_home() -> Path:
@@ -54,6 +59,57 @@ def cached(
     return np.lib.format.open_memmap(path, mode="r")
 
 
+@contextmanager
+def downloaded(
+    name: str,
+    url: str,
+    path: Path,
+    *,
+    digest: str,
+    algorithm: str,
+    fetch: bool,
+    copy: str = "FILE",
+    progress: Progress | None = None,
+) -> Iterator[BinaryIO]:
+    """The file at `url`, once it is complete and its digest right; it is kept as `path` if the block succeeds.
+
+    Args:
+        name: of the data set, as `dmb prepare` has it.
+        url: of the file.
+        path: where to keep it.
+        digest: that it must have, as hexadecimal digits.
+        algorithm: of the digest, as `hashlib` calls it.
+        fetch: whether the user has asked for it; if not, a ValueError says how to.
+        copy: what the user's own copy may be.
+        progress: called with the bytes so far and in all (0 if the server does not say).
+    """
+    if not fetch:
+        raise ValueError(
+            f"{name} is not prepared: run `dmb prepare {name}`, or `dmb prepare {name} --from {copy}` for your own copy"
+        )
+    otherwise = f"get a copy elsewhere and run `dmb prepare {name} --from FILE`"
+    with written_whole(tidy(path.parent) / path.name) as part, part.open("w+b") as file:
+        found = hashlib.new(algorithm, usedforsecurity=False)
+        done = 0
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+                total = int(answer.headers.get("Content-Length") or 0)
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    found.update(chunk)
+                    done += len(chunk)
+                    if progress is not None:
+                        progress(done, total)
+        except (OSError, http.client.HTTPException) as error:
+            raise ValueError(f"{url} cannot be downloaded ({error}): {otherwise}") from error
+        if found.hexdigest() != digest:
+            raise ValueError(
+                f"{url} must have the {algorithm.upper()} {digest}, got {found.hexdigest()} ({done:,} bytes): "
+                f"try again, or {otherwise}"
+            )
+        yield file
+
+
 def tidy(folder: Path) -> Path:
     """Make `folder`, if it is missing, and remove what killed writers have left there."""
     folder.mkdir(exist_ok=True)
@@ -68,8 +124,8 @@ def digest_of(path: Path) -> str:
 
 
 def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
-    count, content, chunk = 0, _digest(), None
-    with written_whole(path) as part, part.open("wb") as file:
+    count, content, chunk = 0, hashlib.blake2b(digest_size=_DIGEST), None
+    with written_whole(path) as part, part.open("wb+") as file:
         file.write(bytes(_HEADER))
         for chunk in chunks:
             raw = chunk.tobytes()
@@ -78,17 +134,20 @@ def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
             file.write(raw)
         if chunk is None or count == 0:
             raise ValueError("the data have no tokens: give data that are not empty")
-        header = _header(chunk.dtype, (count, *chunk.shape[1:]))  # only now is the length known
-        content.update(header)
-        file.write(content.digest())
+        file.seek(0)  # only now is the length known
+        layout = {"descr": chunk.dtype.str, "fortran_order": False, "shape": (count, *chunk.shape[1:])}
+        np.lib.format.write_array_header_1_0(file, layout)
+        assert file.tell() == _HEADER
         file.seek(0)
-        file.write(header)
+        content.update(file.read(_HEADER))
+        file.seek(0, os.SEEK_END)
+        file.write(content.digest())
 
 
 def _is_whole(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            header, content = file.read(_HEADER), _digest()
+            header, content = file.read(_HEADER), hashlib.blake2b(digest_size=_DIGEST)
             end = path.stat().st_size - _DIGEST
             while file.tell() < end and (chunk := file.read(min(_CHUNK, end - file.tell()))):
                 content.update(chunk)
@@ -96,16 +155,3 @@ def _is_whole(path: Path) -> bool:
             return file.read(_DIGEST) == content.digest()
     except OSError:
         return False
-
-
-def _digest() -> "hashlib.blake2b":
-    return hashlib.blake2b(digest_size=_DIGEST)
-
-
-def _header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    """The `.npy` header (format 1.0), always equally long, so that it can be written last."""
-    fields = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    magic = b"\x93NUMPY\x01\x00"
-    size = _HEADER - len(magic) - 2
-    assert len(fields) < size
-    return magic + size.to_bytes(2, "little") + fields.ljust(size - 1) + b"\n"

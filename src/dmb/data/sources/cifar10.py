@@ -8,9 +8,8 @@ import numpy as np
 
 from dmb._core.files import write_array
 from dmb.data.base import DataSet
-from dmb.data.cache import data_home, digest_of, tidy
+from dmb.data.cache import data_home, digest_of, downloaded, tidy
 from dmb.data.codecs import Picture
-from dmb.data.download import downloaded
 from dmb.data.reading import Progress, as_value_error, existing, mapped
 from dmb.data.sources.images import Pixels
 from dmb.data.splits import Splits, set_apart

@@ -11,9 +11,8 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from dmb.data.base import DataSet
-from dmb.data.cache import cached, data_home
+from dmb.data.cache import cached, data_home, downloaded
 from dmb.data.codecs import Characters
-from dmb.data.download import downloaded
 from dmb.data.reading import Progress, as_value_error, existing
 from dmb.data.splits import split_stream
 
