@@ -16,15 +16,19 @@ _FEWEST_ROWS, _LONGEST_VALUE = 5, 64  # of a file that is taken for a table thou
 
 
 class Layout(NamedTuple):
-    """How to read a table."""
+    """How to read a table.
+
+    Args:
+        columns: how many values the first line has.
+        delimiter: what separates values.
+        spaced: a space follows every delimiter, and is no part of the value.
+        header: the first line has the names of the columns.
+    """
 
     columns: int
-    """How many values the first line has."""
     delimiter: str
     spaced: bool
-    """A space follows every delimiter, and is no part of the value."""
     header: bool
-    """The first line has the names of the columns."""
 
     def notes(self, suffix: str) -> list[str]:
         """What the user should know about a file that ends in `suffix`."""

@@ -20,6 +20,7 @@ Content = TypeVar("Content")
 
 _HEAD = 1 << 22  # bytes of the beginning of a file, which are kept
 _CHUNK = 1 << 22  # bytes of a file that are read at once
+_LINES = 10_000  # of a file that are read between two reports of progress
 _SETTLED = 2.0  # seconds after which a change of a file must show in its times, on any file system
 _MARKS = {  # byte order marks; that of UTF-32 begins like that of UTF-16
     codecs.BOM_UTF8: "utf-8-sig",
@@ -66,20 +67,17 @@ def while_unchanged(read: Callable[[Path], Content]) -> Callable[[Path], Content
 
     What is read of a file that has just been written is not kept: its times might not tell another change.
     """
-    last: dict[tuple[int, ...], Content] = {}
+
+    @functools.lru_cache(maxsize=1)
+    def kept(path: Path, *stamp: int) -> Content:
+        return read(path)
 
     @functools.wraps(read)
     def remembering(path: Path) -> Content:
-        about = existing(path).stat()
-        stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
-        content = last.get(stamp)
-        if content is None:
-            settled = time.time() - about.st_mtime >= _SETTLED
-            content = read(path.absolute())
-            last.clear()
-            if settled:
-                last[stamp] = content
-        return content
+        about, path = existing(path).stat(), path.absolute()
+        if time.time() - about.st_mtime < _SETTLED:
+            return read(path)
+        return kept(path, about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
     return remembering
 
@@ -141,9 +139,18 @@ class File:
             if text:
                 yield text
 
-    def lines(self, raw: io.BytesIO | io.BufferedReader, newline: str | None = None) -> io.TextIOWrapper:
-        """Its text, to be read line by line from what `open` gave."""
-        return io.TextIOWrapper(raw, self.encoding, newline=newline)
+    def lines(self, progress: Progress | None, *, newline: str | None = None, longest: int = -1) -> Iterator[str]:
+        """Its lines, cut after `longest` symbols; `progress` is called with the bytes read so far and in all."""
+        number = 0
+        with self.open() as raw, io.TextIOWrapper(raw, self.encoding, newline=newline) as text:
+            try:
+                while line := text.readline(longest):
+                    yield line
+                    number += 1
+                    if progress is not None and number % _LINES == 0:
+                        progress(raw.tell(), self.size)
+            except UnicodeDecodeError as error:
+                raise ValueError(self.undecodable(f"near line {number + 1:,}")) from error
 
     def undecodable(self, where: str) -> str:
         """The message if what stands there is not in the encoding of the file."""

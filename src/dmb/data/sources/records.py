@@ -18,8 +18,6 @@ LONGEST, KEPT = 512, 0.995
 MOST_SYMBOLS = 1 << 20
 """Of a line; more are likely not a line of records at all."""
 
-_LINES = 10_000  # read between two reports of progress
-
 
 class Found(NamedTuple):
     """What a file holds."""
@@ -184,16 +182,8 @@ _READERS = {
 
 def _lines(file: File, progress: Progress | None) -> Iterator[tuple[int, str]]:
     """Every line that is not empty, with its number, without spaces at its end."""
-    number = 0
-    with file.open() as raw, file.lines(raw) as lines:
-        try:
-            while line := lines.readline(MOST_SYMBOLS + 1):
-                number += 1
-                if len(line) > MOST_SYMBOLS:
-                    raise ValueError(f"line {number:,} has more than {MOST_SYMBOLS:,} symbols, too many for one record")
-                if line.strip():
-                    yield number, line.rstrip()
-                if progress is not None and number % _LINES == 0:
-                    progress(raw.tell(), file.size)
-        except UnicodeDecodeError as error:
-            raise ValueError(file.undecodable(f"near line {number + 1:,}")) from error
+    for number, line in enumerate(file.lines(progress, longest=MOST_SYMBOLS + 1), 1):
+        if len(line) > MOST_SYMBOLS:
+            raise ValueError(f"line {number:,} has more than {MOST_SYMBOLS:,} symbols, too many for one record")
+        if line.strip():
+            yield number, line.rstrip()

@@ -19,7 +19,6 @@ from dmb.data.delimited import layout_of
 from dmb.data.reading import Progress, as_value_error, existing, opened
 from dmb.data.splits import Rows, Splits, tenths
 
-_ROWS = 10_000  # read between two reports of progress
 _ROWS_PER_STATE, _FEWEST_STATES, _MOST_STATES = 50, 64, 1024  # of a column of numbers
 
 
@@ -96,7 +95,7 @@ def as_data_set(
         codec=codec,
         **Splits(*(Rows(tokens, codec.num_states, rows=rows) for rows in parts))._asdict(),
         state_counts=torch.tensor(codec.state_counts),
-        notes=(*content.notes, *notes, *_missing(content, codec)),
+        notes=(*content.notes, *notes, *_missing(tokens, codec)),
     )
 
 
@@ -127,34 +126,25 @@ def size_of(path: Path) -> tuple[int, int]:
 
 def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table:
     file = opened(path)
-    layout, codes = layout_of(file), array("I")
-    with file.open() as raw, file.lines(raw, newline="") as lines:
-        reader = csv.reader(lines, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)
-        try:
-            first = next(reader, [])
-            layout = layout._replace(header=layout.header or _named(first) == header)
-            names = _named(first if layout.header else [""] * len(first))
-            unnamed = [name for name, there in zip(names, first, strict=True) if layout.header and not there]
-            check_names(names)
-            known: list[dict[Value, int]] = [{} for _ in names]
-            empty = 0
-            for row in reader if layout.header else chain([first], reader):
-                if not row:
-                    empty += 1
-                    continue
-                if len(row) != len(names):
-                    like = "the header" if layout.header else "the first"
-                    raise ValueError(
-                        f"line {reader.line_num} must have {len(names)} values like {like}, got {len(row)}"
-                    )
-                for values, value in zip(known, row, strict=True):
-                    codes.append(values.setdefault(value, len(values)))
-                if progress is not None and reader.line_num % _ROWS == 0:
-                    progress(raw.tell(), file.size)
-        except csv.Error as error:
-            raise ValueError(f"line {reader.line_num}: {error}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(file.undecodable(f"near line {reader.line_num + 1:,}")) from error
+    layout, codes, empty = layout_of(file), array("I"), 0
+    lines = file.lines(progress, newline="")
+    reader = csv.reader(lines, strict=True, delimiter=layout.delimiter, skipinitialspace=layout.spaced)
+    try:
+        first = next(reader, [])
+        layout = layout._replace(header=layout.header or _named(first) == header)
+        names = _named(first if layout.header else [""] * len(first))
+        unnamed = [name for name, there in zip(names, first, strict=True) if layout.header and not there]
+        check_names(names)
+        known: list[dict[Value, int]] = [{} for _ in names]
+        for row in reader if layout.header else chain([first], reader):
+            if row and len(row) != len(names):
+                like = "the header" if layout.header else "the first"
+                raise ValueError(f"line {reader.line_num} must have {len(names)} values like {like}, got {len(row)}")
+            empty += not row
+            for values, value in zip(known, row, strict=False):
+                codes.append(values.setdefault(value, len(values)))
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from error
     notes = file.notes() + layout.notes(path.suffix.lower())
     if unnamed:
         notes.append(f"columns without a name are called by their place: {shortened(unnamed)}")
@@ -194,13 +184,12 @@ def _read_parquet(path: Path) -> Table:
     return Table(names, codes, distinct, [])
 
 
-def _missing(content: Table, codec: Columns) -> Iterator[str]:
-    missing = {}
-    for name, column in zip(codec.names, codec.columns, strict=True):
-        index = content.names.index(name)
-        if column.missing is not None:
-            gone = np.flatnonzero(column.states(content.distinct[index]) == column.missing)
-            missing[name] = int(np.isin(content.codes[:, index], gone).sum())
+def _missing(tokens: np.ndarray, codec: Columns) -> Iterator[str]:
+    missing = {
+        name: np.count_nonzero(tokens[:, position] == column.missing)
+        for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True))
+        if column.missing is not None
+    }
     if missing:
         listed = ", ".join(f"{count:,} in {name!r}" for name, count in [*missing.items()][:8])
         more = f" and more in {len(missing) - 8:,} other columns" if len(missing) > 8 else ""
@@ -256,11 +245,9 @@ def tokens_of(content: Table, codec: Columns, gaps: bool = False) -> np.ndarray:
         index = content.names.index(name)
         values, codes = content.distinct[index], content.codes[:, index]
         states = column.states(values, nearest=gaps)
-        gone = np.zeros(len(values), dtype=bool)
-        if gaps:
-            gone = np.array([value is None or value == "" for value in values], dtype=bool)
-            if column.missing is not None:
-                gone |= states == column.missing
+        gone = np.array([gaps and (value is None or value == "") for value in values], dtype=bool)
+        if gaps and column.missing is not None:
+            gone |= states == column.missing
         unknown = (states < 0) & ~gone
         if unknown.any():
             first = int(unknown.argmax())
