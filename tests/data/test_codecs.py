@@ -12,7 +12,7 @@ from PIL import Image
 
 from dmb._core.configuration import Configurable
 from dmb.data import Bytes, Characters, Codec, Columns, Grid, Picture, Tokenizer, load
-from dmb.data.codecs import Images, Lines, Rows, grid
+from dmb.data.codecs import Cells, Images, Lines, images
 
 
 def words(*vocabulary):
@@ -467,7 +467,7 @@ def test_images_go_to_a_folder_one_file_each_and_back(tmp_path, shape, make):
 
 def test_ten_thousand_images_are_numbered_in_order(tmp_path, monkeypatch):
     names = []
-    monkeypatch.setattr(grid, "written_whole", lambda path: names.append(path.name) or nullcontext(BytesIO()))
+    monkeypatch.setattr(images, "written_whole", lambda path: names.append(path.name) or nullcontext(BytesIO()))
     Picture([1, 1, 1]).write(tmp_path / "many", torch.zeros(10_000, 1, dtype=torch.long))
     assert names == sorted(names)
     assert (names[0], names[-1], len(names)) == ("00001.png", "10000.png", 10_000)
@@ -640,7 +640,7 @@ def test_the_symbols_of_a_text_are_those_it_decodes_to():
 def test_the_view_of_a_table_is_its_rows():
     codec = Columns(["size", "<b>"], [[1, None], ["red", "blue", "<i>"]])
     view = codec.view(torch.tensor([[0, 2], [1, 0], [2, 3]]))
-    assert view == Rows([["1", "<i>"], ["missing", "red"], [None, None]], columns=["size", "<b>"])
+    assert view == Cells([["1", "<i>"], ["missing", "red"], [None, None]], columns=["size", "<b>"])
 
 
 def test_the_view_of_a_grid_runs_from_black_to_white_and_that_of_a_photograph_has_its_colours():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dmb.data import Bytes, Characters, Grid, reading, text
-from dmb.data.codecs import tokenizer as tokenizing
+from dmb.data.codecs import text as tokenizing
 
 PROSE = "Zwölf Boxkämpfer jagen Viktor – quer über den Sylter Deich. 😀\n" * 40
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dmb.app.images.autoencoder import VQVAE
 from dmb.data.codecs.base import filled
-from dmb.data.codecs.grid import Grid
-from dmb.data.codecs.picture import ImageCodec
+from dmb.data.codecs.images import Grid, ImageCodec
 
 SUMMARY, SHEET = "tokenizer.json", "sheet.png"
 """Files in a folder of codes: its description, and validation images beside their reconstructions."""

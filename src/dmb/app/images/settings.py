@@ -7,7 +7,7 @@ import torch
 from dmb._core.seeding import seed_of
 from dmb.app.images.autoencoder import VQVAE, Architecture
 from dmb.data import DataSet, Picture
-from dmb.data.sources.images import cure
+from dmb.data.sources.images import size_hint
 from dmb.training.settings import check_common
 
 
@@ -55,7 +55,7 @@ class TokenizerSettings(Architecture):
         """A VQ-VAE for the images of `data`, with initial weights drawn from the seed."""
         height, width, channels = picture_of(data).shape
         if height != width:
-            wanted = cure(min(height, width), self.grid)
+            wanted = size_hint(min(height, width), self.grid)
             raise ValueError(f"images must be square for a VQ-VAE, got {width} × {height}: {wanted}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.seed, "init"))

@@ -8,7 +8,7 @@ from dmb.app.records import best, read_bounds, read_images, read_metrics, read_r
 from dmb.app.report.sampling import effort, reverse_path
 from dmb.app.report.symbols import Symbols
 from dmb.app.runs import Run
-from dmb.data.codecs import Rows
+from dmb.data.codecs import Cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Contents:
         self.marginals, self.examples = summary["marginals"], summary["examples"]
         self.view = run.codec.view(self.examples[:1])
         """How examples are shown."""
-        self.columns = self.view.columns if isinstance(self.view, Rows) else None
+        self.columns = self.view.columns if isinstance(self.view, Cells) else None
         """Names of the columns of a table; None for other data, in which a token means the same at every position."""
         self.symbols = Symbols(run.codec, self.bridge.states)
         self.process = self.bridge.forward_process

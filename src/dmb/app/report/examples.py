@@ -12,7 +12,7 @@ from dmb.app.report.contents import Block, Contents
 from dmb.app.report.sampling import SHOWN
 from dmb.app.report.symbols import NAME
 from dmb.data.codecs import Images, Lines
-from dmb.data.codecs.grid import pillow, sheet
+from dmb.data.codecs.images import pillow, sheet
 from dmb.sampling import State
 
 PICTURES, SHEET, ROWS, BETWEEN = 4, 64, 10, 150

@@ -18,7 +18,7 @@ from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import ROWS, Estimate
 from dmb.app.serve.options import Options, whole
-from dmb.data.codecs import Rows
+from dmb.data.codecs import Cells
 
 REFRESH = 0.15
 """Seconds between two pictures of a draw on its way."""
@@ -127,7 +127,7 @@ class Actions:
         scene: Scene = (film, self.playground.certainty(film, 0), 0)
         path = self.kind.write(Path(tempfile.mkdtemp(dir=self.folder)), moment.x)
         more = len(moment.x) - marked.MOST_SHOWN
-        note = f" The file has {more:,} more." if isinstance(self.playground.view, Rows) and more > 0 else ""
+        note = f" The file has {more:,} more." if isinstance(self.playground.view, Cells) and more > 0 else ""
         yield (
             _status(f"{done}.{note}"), picture, scene,
             gr.Slider(minimum=1, maximum=max(2, len(film)), value=len(film), interactive=True),

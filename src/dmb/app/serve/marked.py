@@ -15,8 +15,8 @@ from dmb.app.report.symbols import NAME
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.model import Playground
 from dmb.data import Columns
-from dmb.data.codecs import Images, Rows
-from dmb.data.codecs.grid import sheet
+from dmb.data.codecs import Cells, Images
+from dmb.data.codecs.images import sheet
 from dmb.sampling import State
 
 MOST_SHOWN = 20
@@ -61,7 +61,7 @@ def shown(
     view = playground.view
     if isinstance(view, Images):
         return _images(playground, x, titles)
-    if isinstance(view, Rows):
+    if isinstance(view, Cells):
         return _rows(playground, view, x, looks, titles)
     cells = _visible(playground.symbols.rows(x))
     lines = [_line(row, look, view.gap) for row, look in zip(cells, looks, strict=False)]
@@ -110,7 +110,7 @@ def frame(
         belief = "" if likeliest is None or sure is None else f"likeliest: {likeliest[place]} ({sure[place]:.0%}); "
         value = strength[place] if look == "order" or sure is None else sure[place]
         rows.append((cell, look, float(value), belief + when))
-    if isinstance(playground.view, Rows):
+    if isinstance(playground.view, Cells):
         return note + _columns_frame(playground.view, rows)
     piece = Markup("<span class='{}' style='--c:{:.2f}' title='{}'>{}</span>")
     pieces = [
@@ -166,7 +166,7 @@ def _line(cells: Sequence[str], looks: Sequence[str], gap: str) -> Markup:
 
 
 def _rows(
-    playground: Playground, view: Rows, x: Int[Tensor, "k d"], looks: Sequence[Sequence[str]], titles: Sequence[str]
+    playground: Playground, view: Cells, x: Int[Tensor, "k d"], looks: Sequence[Sequence[str]], titles: Sequence[str]
 ) -> Markup:
     """Values as a file has them where all are known, else the names of their states."""
     codec = playground.codec
@@ -219,7 +219,7 @@ def _picture_frame(
     return Markup("<div class='pictures'>{}</div>").format(Markup("").join(parts))
 
 
-def _columns_frame(view: Rows, rows: list[tuple[str, str, float, str]]) -> Markup:
+def _columns_frame(view: Cells, rows: list[tuple[str, str, float, str]]) -> Markup:
     line = Markup("<tr><td>{}</td><td class='{}' style='--c:{:.2f}'>{}</td><td>{}</td></tr>")
     body = Markup("").join(
         line.format(name, look, value, cell, title)

@@ -19,7 +19,7 @@ from dmb.app.runs import Run
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.options import LONGEST, Options, number, whole
 from dmb.bridges import Bridge
-from dmb.data.codecs import Rows
+from dmb.data.codecs import Cells
 from dmb.sampling import State
 
 LARGEST = 1 << 27
@@ -88,7 +88,7 @@ class Playground:
     def about(self) -> list[tuple[str, str]]:
         """The model in a few facts."""
         bridge, run, source = self.bridge, self.run, Path(self.run.recipe.data.source).name
-        names = "columns" if isinstance(self.view, Rows) else f"{self.codec.token}s"
+        names = "columns" if isinstance(self.view, Cells) else f"{self.codec.token}s"
         size = sum(parameter.numel() for parameter in bridge.network.parameters())
         masks = {0: "", 1: " with a mask"}.get(bridge.states.names, f" with {bridge.states.names} names")
         facts = [

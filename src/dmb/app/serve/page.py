@@ -14,7 +14,7 @@ from dmb.app.serve.model import Playground
 from dmb.app.serve.options import MOST_CALLS, MOST_SAMPLES
 from dmb.app.serve.table import TableKind
 from dmb.app.serve.text import TextKind
-from dmb.data.codecs import Images, Rows
+from dmb.data.codecs import Cells, Images
 
 WAITING = 100
 """Calls that may wait; one more is refused."""
@@ -25,7 +25,7 @@ AT_ONCE: dict[str, Any] = {"concurrency_limit": 8, "show_progress": "hidden", "a
 
 def kind_of(playground: Playground) -> Kind:
     """The kind of data that the model is of."""
-    kinds: dict[type, type[Kind]] = {Images: ImageKind, Rows: TableKind}
+    kinds: dict[type, type[Kind]] = {Images: ImageKind, Cells: TableKind}
     return kinds.get(type(playground.view), TextKind)(playground)
 
 

@@ -1,41 +1,79 @@
-"""The contract every codec keeps."""
+"""The contract every codec keeps: tokens as files, as lines for a terminal, and as plain values to display."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.configuration import Configurable
-from dmb.data.codecs.views import Lines, View
 
 FOLDER = "/"
 """What `Codec.check_path` says of a folder."""
 
 
+Symbols = list[list[str | None]]
+"""One string per token of every sequence; None for a token that the codec does not know, such as a mask."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Running text, with `gap` between two symbols."""
+
+    symbols: Symbols
+    gap: str = ""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Rows of a table: the cells of its columns."""
+
+    symbols: Symbols
+    columns: list[str]
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images; a token that the codec does not know is drawn as state 0.
+
+    `grid` is the number of rows and columns of tokens; the channels of a pixel follow each other.
+    """
+
+    pixels: UInt8[np.ndarray, "b h w c"]
+    grid: tuple[int, int]
+
+
+View = Lines | Cells | Images
+"""Sequences as plain values to display; the page or window decides how they look."""
+
+
 class Codec(Configurable, ABC):
-    """Tokens <-> what the user knows. JSON describes it (`to_config`), so a saved model can still speak."""
+    """Tokens <-> what the user knows. JSON describes it (`to_config`), so a saved model can decode its samples.
 
-    extension: ClassVar[str]
-    """Of the file that `write` makes unless told otherwise."""
-    formats: ClassVar[tuple[str, ...]] = ()
-    """Extensions that `write` knows; any, if empty."""
-
-    fills_folders: bool = False
-    """Whether `write` can also fill a folder with a `.png` for each sequence."""
-    unit: ClassVar[str] = "sequences of {:,} tokens"
-    """What a user calls them; filled in with the number of positions."""
-    token: ClassVar[str] = "token"
-    """What a user calls one of their tokens."""
-    gap: ClassVar[str] = " "
-    """What stands between two symbols in a line of them."""
-    incidental: ClassVar[tuple[str, ...]] = ()
-    """The arguments in `config` that tokens do not depend on."""
+    Attributes:
+        num_states: tokens lie in `[0, num_states)`.
+        extension: of the file that `write` makes by default.
+        formats: extensions that `write` knows; any, if empty.
+        fills_folders: whether `write` can also fill a folder with a `.png` for each sequence.
+        unit: what a user calls sequences; filled in with the number of positions.
+        token: what a user calls one of their tokens.
+        gap: what stands between two symbols in a line of them.
+        incidental: the arguments in `config` that tokens do not depend on.
+    """
 
     num_states: int
+    extension: ClassVar[str]
+    formats: ClassVar[tuple[str, ...]] = ()
+    fills_folders: bool = False
+    unit: ClassVar[str] = "sequences of {:,} tokens"
+    token: ClassVar[str] = "token"
+    gap: ClassVar[str] = " "
+    incidental: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
@@ -90,14 +128,7 @@ class Codec(Configurable, ABC):
 
     def legal(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
         """The tokens as an array, once they are known to lie in `[0, num_states)`."""
-        outside = (tokens < 0) | (tokens >= self.num_states)
-        if outside.any():
-            row, position = outside.nonzero()[0].tolist()
-            value = int(tokens[row, position])
-            raise ValueError(
-                f"tokens must lie in [0, {self.num_states}), got {value} at row {row}, position {position}"
-            )
-        return tokens.cpu().numpy()
+        return checks.tokens("tokens", tokens, (tokens.shape[1], self.num_states)).cpu().numpy()
 
 
 def filled(tokens: np.ndarray, num_positions: int) -> Int[Tensor, " d"]:

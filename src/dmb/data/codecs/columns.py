@@ -17,8 +17,7 @@ from torch import Tensor
 
 from dmb._core.configuration import Configurable
 from dmb._core.files import written_whole
-from dmb.data.codecs.base import Codec, filled, shortened
-from dmb.data.codecs.views import Rows, Symbols, View
+from dmb.data.codecs.base import Cells, Codec, Symbols, View, filled, shortened
 from dmb.data.columns import Category, Column, Date, Number, Value
 from dmb.data.columns.base import shown
 
@@ -149,7 +148,7 @@ class Columns(Codec):
             ]
             for row in tokens.tolist()
         ]
-        return Rows(cells, self.names)
+        return Cells(cells, self.names)
 
     def config(self) -> dict[str, Any]:
         values = [c.known if isinstance(c, Category) and not c.nominal else c.to_config() for c in self.columns]

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb._core.files import written_whole
-from dmb.data.codecs.base import Codec, filled
+from dmb.data.codecs.base import Codec
 from dmb.data.codecs.text import Characters
 from dmb.data.lengths import BLANK
 
@@ -61,7 +61,7 @@ class Records(Codec):
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         """Each record up to its padding."""
-        known = torch.from_numpy(self.legal(tokens).astype(np.int64))
+        known = torch.from_numpy(self.legal(tokens))
         ends = torch.where(known == self.padding, torch.arange(known.shape[1]), known.shape[1]).amin(-1)
         texts = self._characters.decode(known.clamp(max=self.padding - 1))
         return [text[:end] for text, end in zip(texts, ends.tolist(), strict=True)]
@@ -79,11 +79,9 @@ class Records(Codec):
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """Symbols with blanks, such as `MK__L`: every `blank` is one symbol, and the record may go on after it."""
-        if len(blank) != 1:
-            raise ValueError(f"blank must be one symbol, got {blank!r}")
-        tokens = [np.array([BLANK]) if symbol == blank else self._characters.encode(symbol, i)
-                  for i, symbol in enumerate(text)]  # fmt: skip
-        return filled(np.concatenate([np.zeros(0, dtype=np.int64), *tokens]), num_positions)
+        template = self._characters.template(text, num_positions, blank)
+        template[: len(text)].masked_fill_(template[: len(text)] < 0, BLANK)
+        return template
 
     def describe(self) -> list[str]:
         return self._characters.describe()

@@ -14,8 +14,7 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached
 from dmb.data.codecs import Picture
 from dmb.data.codecs.base import shortened
-from dmb.data.codecs.grid import pillow, square
-from dmb.data.codecs.picture import states_of_values
+from dmb.data.codecs.images import pillow, states_of_values
 from dmb.data.reading import Progress, as_value_error, existing, files_in, ignore_progress
 from dmb.data.splits import Rows, Splits, tenths
 
@@ -153,12 +152,14 @@ def _pixels(
     if size is None and others.any():
         first = int(others.argmax())
         rule = f"must have {width} × {height} pixels like {paths[0].name}"
-        raise ValueError(f"{paths[first]} {rule}, got {' × '.join(map(str, sizes[first]))}: {cure(int(sizes.min()))}")
+        raise ValueError(
+            f"{paths[first]} {rule}, got {' × '.join(map(str, sizes[first]))}: {size_hint(int(sizes.min()))}"
+        )
 
     def decoded() -> Iterator[np.ndarray]:
         for done, path in enumerate(paths, 1):
             with _picture(path, kept.pop(path) if path in kept else path.read_bytes()) as file:
-                pixels = np.asarray(file.convert(mode) if size is None else square(file, mode, size))
+                pixels = np.asarray(file.convert(mode) if size is None else _square(file, mode, size))
             yield pixels.reshape(1, height, width, len(mode))
             progress(done, len(paths))
 
@@ -170,6 +171,13 @@ def _pixels(
     }
     notes = [f"files {what}: {which.sum():,}" for what, which in files.items() if which.any()]
     return cached("images", [FORMAT, mode, size, digests], decoded), notes
+
+
+def _square(image: Any, mode: str, size: int) -> Any:
+    """The largest square in the middle of one of Pillow's images, upright, in `size` × `size` pixels."""
+    from PIL import ImageOps
+
+    return ImageOps.fit(ImageOps.exif_transpose(image).convert(mode), (size, size), pillow().Resampling.LANCZOS)
 
 
 @contextmanager
@@ -194,7 +202,7 @@ def _header(path: Path, content: bytes) -> np.ndarray:
     return np.array([[width, height, mode in _GREY, transparent]], dtype=np.int32)
 
 
-def cure(shortest: int, grid: int = 1) -> str:
+def size_hint(shortest: int, grid: int = 1) -> str:
     """What to do about images of other sizes, given their shortest side, and the grid that their size must fit."""
     size = grid << max(1, (min(64, shortest) // max(1, grid)).bit_length() - 1)
     return f"add --size {size} (in Python: size={size}) to crop each image to a square and resize it"
