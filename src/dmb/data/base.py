@@ -197,9 +197,8 @@ class DataSet:
         return split.counts()
 
     def _legal(self) -> Bool[Tensor, "h n"]:
-        if self.state_counts is None:
-            return torch.ones(1, self.num_states, dtype=torch.bool)
-        return torch.arange(self.num_states) < self.state_counts[:, None]
+        counts = torch.tensor([self.num_states]) if self.state_counts is None else self.state_counts
+        return torch.arange(self.num_states) < counts[:, None]
 
     def _check_labels(self, part: str, split: Split) -> None:
         labels = split.labels(slice(None))

@@ -27,6 +27,11 @@ class Lengths(Configurable):
         counts: how many training sequences have length 1, 2, …, `d`.
         padding: the state that stands after the end of a sequence.
 
+    Attributes:
+        p: the probability of each length.
+        present: the share of training sequences that reach each position.
+        mean: the mean length of training sequences.
+
     >>> lengths = Lengths([0, 30, 10], padding=4)
     >>> lengths.p
     tensor([0.0081, 0.7398, 0.2520], dtype=torch.float64)
@@ -41,9 +46,7 @@ class Lengths(Configurable):
         number = torch.tensor(counts, dtype=torch.float64)
         self.p = _smoothed(number)
         self.present = number.flip(0).cumsum(0).flip(0) / number.sum()
-        """The share of training sequences that reach each position."""
         self.mean = float(self.present.sum())
-        """The mean length of training sequences."""
 
     def config(self) -> dict[str, Any]:
         return {"counts": self.counts, "padding": self.padding}

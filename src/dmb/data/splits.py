@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,9 +29,11 @@ class Split(ABC):
     copied out as int64.
     """
 
-    def __init__(self, num_positions: int, num_states: int):
-        self.num_positions = num_positions
-        self.num_states = num_states
+    def __init__(self, tokens: np.ndarray, num_positions: int, num_states: int):
+        if tokens.dtype.kind not in "iu":
+            raise ValueError(f"tokens must be integers, got {tokens.dtype}")
+        self.num_positions, self.num_states = num_positions, num_states
+        self._tokens = tokens
         self._counts: Int[Tensor, "h n"] | None = None
 
     @abstractmethod
@@ -83,20 +86,15 @@ class Split(ABC):
     def raw(self) -> Iterator[bytes]:
         """All tokens and then all labels as bytes, a block at a time, whatever type they are stored as.
 
-        States are counted on the way, unless they have been.
+        States are counted on the way.
         """
-        dtype, n, total = (
-            np.min_scalar_type(self.num_states - 1).newbyteorder("<"),
-            self.num_states,
-            np.zeros(1, dtype=np.int64),
-        )
-        counts = self._counts
+        dtype, n = np.min_scalar_type(self.num_states - 1).newbyteorder("<"), self.num_states
+        counts = np.zeros(1, dtype=np.int64)
         for _, block in self._blocks():
-            if counts is None:
-                cells = block.astype(np.int64) + np.arange(block.shape[1]) * n
-                total = total + np.bincount(cells.ravel(), minlength=block.shape[1] * n)
+            cells = block.astype(np.int64) + np.arange(block.shape[1]) * n
+            counts = counts + np.bincount(cells.ravel(), minlength=block.shape[1] * n)
             yield block.astype(dtype).tobytes()
-        self._counts = torch.from_numpy(total).view(-1, n) if counts is None else counts
+        self._counts = torch.from_numpy(counts).view(-1, n)
         labels = self.labels(slice(None))
         if labels is not None:
             yield labels.numpy().astype("<i8").tobytes()
@@ -122,7 +120,7 @@ class Split(ABC):
 
     def _check_tokens(self) -> None:
         for first, block in self._blocks():
-            if _fits(block.dtype, self.num_states):
+            if block.dtype.kind == "u" and np.iinfo(block.dtype).max < self.num_states:
                 return  # the type cannot hold anything illegal: no need to read the file
             if block.min() < 0 or block.max() >= self.num_states:
                 row, position = np.argwhere((block < 0) | (block >= self.num_states))[0]
@@ -165,47 +163,31 @@ class Rows(Split):
         labels: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ):
-        _check_integers(tokens)
+        super().__init__(tokens, int(np.prod(tokens.shape[1:])), num_states)
         if tokens.ndim < 2 or 0 in tokens.shape[1:]:
             raise ValueError(f"tokens must have shape [rows, positions], got {list(tokens.shape)}")
-        super().__init__(int(np.prod(tokens.shape[1:])), num_states)
         if labels is not None and labels.shape != tokens.shape[:1]:
             raise ValueError(f"labels must have shape [{len(tokens)}], got {list(labels.shape)}")
-        self._tokens, self._labels, self._rows = tokens, labels, rows
-        self._epoch: tuple[int, int] | None = None
-        self._order = np.zeros(0, dtype=np.int64)
+        self._labels, self._rows = labels, np.arange(len(tokens)) if rows is None else rows
         if len(self) == 0:
             raise ValueError("tokens must have at least one row, got none")
         self._check_tokens()
 
     def __len__(self) -> int:
-        return len(self._tokens) if self._rows is None else len(self._rows)
+        return len(self._rows)
 
     def labels(self, rows: slice | Tensor) -> Int[Tensor, " b"] | None:
-        return None if self._labels is None else _tensor(self._labels[self._source(self._indexes(rows))])
+        return None if self._labels is None else _tensor(self._labels[self._rows[self._indexes(rows)]])
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
         _check_draw(size, step, seed)
-        first = step * size
-        epochs = range(first // len(self), (first + size - 1) // len(self) + 1)
-        parts = []
-        for epoch in epochs:
-            begin, end = first - epoch * len(self), first + size - epoch * len(self)
-            parts.append(self._permutation(seed, epoch)[max(0, begin) : end])
+        epoch, place = np.divmod(np.arange(step * size, (step + 1) * size), len(self))
+        parts = [permutation(len(self), seed, e)[place[epoch == e]] for e in np.unique(epoch).tolist()]
         rows = torch.from_numpy(np.concatenate(parts))
         return Batch(self[rows], self.labels(rows))
 
-    def _permutation(self, seed: int, epoch: int) -> np.ndarray:
-        if self._epoch != (seed, epoch):
-            self._order = permutation(len(self), seed, epoch)
-            self._epoch = (seed, epoch)
-        return self._order
-
-    def _source(self, rows: np.ndarray) -> np.ndarray:
-        return rows if self._rows is None else self._rows[rows]
-
     def _read(self, rows: np.ndarray) -> np.ndarray:
-        return self._tokens[self._source(rows)].reshape(len(rows), self.num_positions)
+        return self._tokens[self._rows[rows]].reshape(len(rows), self.num_positions)
 
     def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
         # at least as many tokens as the table of counts has cells, so that adding tables up costs no more than reading
@@ -214,7 +196,7 @@ class Rows(Split):
             yield first, self._read(np.arange(first, min(first + size, len(self))))
 
     def _place(self, row: int, position: int) -> str:
-        return f"row {self._source(np.array([row]))[0]}, position {position}"
+        return f"row {self._rows[row]}, position {position}"
 
 
 class Stream(Split):
@@ -237,15 +219,13 @@ class Stream(Split):
     """
 
     def __init__(self, tokens: np.ndarray, num_states: int, length: int):
-        _check_integers(tokens)
+        super().__init__(tokens, length, num_states)
         if tokens.ndim != 1:
             raise ValueError(f"tokens must have shape [length], got {list(tokens.shape)}")
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
         if length > len(tokens):
             raise ValueError(f"length must be at most the number of tokens, {len(tokens)}, got {length}")
-        super().__init__(length, num_states)
-        self._tokens = tokens
         self._check_tokens()
 
     def __len__(self) -> int:
@@ -338,22 +318,20 @@ def random_bits(count: int, *seed: int) -> np.ndarray:
     return np.random.PCG64([_SALT, *seed]).random_raw(count)
 
 
+@lru_cache(maxsize=2)  # a batch straddles two epochs at most, unless the data are fewer than it
 def permutation(count: int, *seed: int) -> np.ndarray:
-    """A permutation of `range(count)`, a function of `seed` alone.
+    """A permutation of `range(count)`, a function of `seed` alone. The latest are kept, and cannot be written to.
 
     >>> permutation(5, 0)
     array([0, 3, 2, 4, 1])
     """
-    return np.argsort(random_bits(count, *seed), kind="stable")
+    order = np.argsort(random_bits(count, *seed), kind="stable")
+    order.setflags(write=False)
+    return order
 
 
 def _tensor(values: np.ndarray) -> Int[Tensor, "..."]:
     return torch.from_numpy(values.astype(np.int64))
-
-
-def _check_integers(tokens: np.ndarray) -> None:
-    if tokens.dtype.kind not in "iu":
-        raise ValueError(f"tokens must be integers, got {tokens.dtype}")
 
 
 def _check_draw(size: int, step: int, seed: int) -> None:
@@ -361,7 +339,3 @@ def _check_draw(size: int, step: int, seed: int) -> None:
         raise ValueError(f"size must be at least 1, got {size}")
     if step < 0 or seed < 0:
         raise ValueError(f"step and seed must be at least 0, got {step} and {seed}")
-
-
-def _fits(dtype: np.dtype, num_states: int) -> bool:
-    return dtype.kind == "u" and np.iinfo(dtype).max < num_states
