@@ -31,7 +31,7 @@ def read(frame: Any) -> Table:
     for index, name in enumerate(frame.columns):
         try:
             codes[:, index], values = _encoded(frame[name])
-        except TypeError:
+        except (TypeError, ValueError):
             kind = frame[name].dtype
             rule = f"column {name!r} must hold numbers, booleans, dates or strings, got {kind}"
             raise ValueError(f"{rule}: convert it, or leave it out") from None
@@ -41,19 +41,10 @@ def read(frame: Any) -> Table:
 
 def _encoded(series: nw.Series[Any]) -> tuple[np.ndarray, list[Value]]:
     """The number of each cell's value, in the order of their first occurrence, and these values."""
+    cells = (None if is_missing(value) else value for value in series.to_list())
     known: dict[Any, int] = {}
-    codes = np.array([known.setdefault(value, len(known)) for value in series.to_list()], dtype=np.int64)
-    known = {_plain(value): code for value, code in known.items()}
-    missing = np.array([is_missing(value) for value in known], dtype=bool)
-    values: list[Value] = list(known)
-    if missing.any():  # nan is not nan, and there are several kinds of nothing: all are one
-        first = int(missing.argmax())
-        kept = ~missing
-        kept[first] = True
-        number = kept.cumsum() - 1
-        codes = np.where(missing, number[first], number)[codes]
-        values = [None if gone else value for value, gone, keep in zip(values, missing, kept, strict=True) if keep]
-    return codes, values
+    codes = np.array([known.setdefault(value, len(known)) for value in cells], dtype=np.int64)
+    return codes, [_plain(value) for value in known]
 
 
 def _plain(value: Any) -> Any:
@@ -62,7 +53,7 @@ def _plain(value: Any) -> Any:
         return float(value)
     if isinstance(value, np.generic):
         value = value.item()
-    if not is_missing(value) and not isinstance(value, str | int | float | date):
+    if value is not None and not isinstance(value, str | int | float | date):
         raise TypeError(f"a cell must hold a number, a boolean, a date or text, got {value!r}")
     return value
 
