@@ -323,15 +323,15 @@ def test_a_number_or_date_of_a_template_is_shown_as_it_was_given(tmp_path):
     ).codec
     text = "real=12.3456, whole= 77, when=2024-01-01T00:30:30"
     tokens = codec.template(text, 4)[None].clamp(min=0).repeat(5, 1)
-    shown = codec.telling(text)
+    shown = codec.with_given_values(text)
     assert shown.decode(tokens) == ["real=12.3456, whole=77, when=2024-01-01T00:30:30, word=x"] * 5
     assert shown.cells(tokens)[:2] == [[12.3456] * 5, [77] * 5]
     assert codec.decode(tokens) != shown.decode(tokens)  # the codec itself has not changed
-    assert codec.telling("real=_").decode(tokens) == codec.decode(tokens)
+    assert codec.with_given_values("real=_").decode(tokens) == codec.decode(tokens)
 
 
 def test_a_missing_value_of_a_template_is_shown_as_missing(tmp_path):
     rows = [["" if k % 5 == 0 else f"{k / 7:.4f}", "xy"[k % 2]] for k in range(300)]
     codec = table(write_csv(tmp_path / "x.csv", ["real", "word"], rows)).codec
     tokens = codec.template("real=, word=y", 2)[None]
-    assert codec.telling("real=, word=y").cells(tokens) == [[None], ["y"]]
+    assert codec.with_given_values("real=, word=y").cells(tokens) == [[None], ["y"]]

@@ -75,7 +75,7 @@ def sample(
     known, codec = None, folder.codec
     if template is not None:
         known = codec.template(template, bridge.num_positions, blank)
-        codec = codec.telling(template, blank) if isinstance(codec, Columns) else codec
+        codec = codec.with_given_values(template, blank) if isinstance(codec, Columns) else codec
     if isinstance(folder.codec, Records) and length is not None:
         if length > bridge.num_positions:
             raise ValueError(f"--length must be at most {bridge.num_positions}, the longest record, got {length}")

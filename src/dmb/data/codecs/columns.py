@@ -58,7 +58,7 @@ class Columns(Codec):
         self.columns = [_column(name, known) for name, known in zip(names, values, strict=True)]
         self.state_counts = [len(column) for column in self.columns]
         self.num_states = max(self.state_counts)
-        self._told: dict[int, Value] = {}
+        self._given_values: dict[int, Value] = {}
 
     @classmethod
     def build(cls, *tensors: Any, **config: Any) -> "Columns":
@@ -86,7 +86,9 @@ class Columns(Codec):
         legal = self._legal(tokens)
         rng = np.random.default_rng([int.from_bytes(sha256(legal.tobytes()).digest()[:8])])
         drawn = [column.values(legal[:, index], rng) for index, column in enumerate(self.columns)]
-        return [[self._told[k]] * len(cells) if k in self._told else cells for k, cells in enumerate(drawn)]
+        return [
+            [self._given_values[k]] * len(cells) if k in self._given_values else cells for k, cells in enumerate(drawn)
+        ]
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
         return [
@@ -109,13 +111,13 @@ class Columns(Codec):
             tokens[column] = state
         return filled(tokens, num_positions)
 
-    def telling(self, text: str, blank: str = "_") -> "Columns":
+    def with_given_values(self, text: str, blank: str = "_") -> "Columns":
         """The codec for samples that a template leads to: a number or date that it gives is shown as it was given.
 
         Its state alone would stand for all values of its bin.
         """
         again = copy.copy(self)
-        again._told = {column: value for column, (_, value) in self._given(text, blank).items()}
+        again._given_values = {column: value for column, (_, value) in self._given(text, blank).items()}
         return again
 
     def _given(self, text: str, blank: str) -> dict[int, tuple[int, Value]]:
@@ -185,7 +187,7 @@ class Columns(Codec):
                 return state, known.known[state]
             [state] = known.states([value]).tolist()
             if state >= 0:
-                return state, None if state == known.missing else _typed(known, value)
+                return state, None if state == known.missing else known.in_type(value)
         what = known.describe() if not isinstance(known, Category) else f"one of {shortened(known.labels)}"
         raise ValueError(f"column {self.names[column]!r} must be {what}, got {text.strip()!r}")
 
@@ -206,13 +208,6 @@ def write_cells(path: Path, columns: dict[str, list[Value]]) -> None:
     writer.writerows(lines)
     with written_whole(path) as part:
         part.write_bytes(text.getvalue().encode())
-
-
-def _typed(column: Column, text: str) -> Value:
-    """A value of a template in the type of its column."""
-    if isinstance(column, Number):
-        return column.typed(text)
-    return column.moment(text) if isinstance(column, Date) else text
 
 
 def _column(name: str, known: Column | list[Value]) -> Column:

@@ -19,12 +19,15 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 
 
 class Column(Configurable, ABC):
-    """Values of a column <-> states `0, 1, …`; a state may stand for many values."""
+    """Values of a column <-> states `0, 1, …`; a state may stand for many values.
+
+    Attributes:
+        kind: what a user calls it.
+        labels: what each state is called; a missing value is called nothing at all.
+    """
 
     kind: ClassVar[str]
-    """What a user calls it."""
     labels: list[str]
-    """What each state is called; a missing value is called nothing at all."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -41,6 +44,10 @@ class Column(Configurable, ABC):
     @abstractmethod
     def values(self, states: np.ndarray, rng: np.random.Generator) -> list[Value]:
         """A value for each state; drawn, where a state stands for many."""
+
+    def in_type(self, value: Value) -> Value:
+        """A value that a user gives, in the type of the column."""
+        return value
 
     @abstractmethod
     def means(self) -> list[Value]:

@@ -82,8 +82,7 @@ class Date(Column):
     def expected(self, p: Float[np.ndarray, "b n"], real: bool | None = None) -> list[Value]:
         return [self._value(number) for number in self.number.expected(p, real=True)]
 
-    def moment(self, value: Value) -> Value:
-        """A date that a user gives, in the type of the column."""
+    def in_type(self, value: Value) -> Value:
         return self._value(self._numbers([value])[0])
 
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
@@ -140,40 +139,29 @@ def as_moment(value: Value, zone: tzinfo = UTC) -> datetime | None:
     return datetime(value.year, value.month, value.day) if isinstance(value, date) else None
 
 
-def zoned(value: Value) -> bool:
-    """Whether a date of a cell has a time zone."""
+def zone_of(value: Value) -> str | None:
+    """The time zone of a date of a cell, as at the end of text in ISO's format: its name, or else its offset."""
     if isinstance(value, str):
-        return _suffix(value) is not None
-    return isinstance(value, datetime) and value.tzinfo is not None
-
-
-def _suffix(text: str) -> str | None:
-    """The time zone at the end of a date in ISO's format."""
-    found = re.search(r"(Z|[+-]\d{2}(:?\d{2})?)$", text[10:])
-    return None if found is None else found[1]
+        found = re.search(r"(Z|[+-]\d{2}(:?\d{2})?)$", value[10:])
+        return None if found is None else found[1]
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    name = str(value.tzinfo)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return f"{value:%z}"
+    return name
 
 
 def _common_zone(values: Sequence[Value], counts: np.ndarray) -> str | None:
     """The time zone that most rows have, as text; None if none has one."""
     rows: Counter[str] = Counter()
     for value, count in zip(values, counts, strict=True):
-        if isinstance(value, str):
-            name = _suffix(value)
-        else:
-            name = None if not isinstance(value, datetime) or value.tzinfo is None else _name(value)
+        name = zone_of(value)
         if name is not None:
             rows[name] += count
     return rows.most_common(1)[0][0] if rows else None
-
-
-def _name(moment: datetime) -> str:
-    """The time zone of a moment: its name, or else its offset."""
-    name = str(moment.tzinfo)
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        return f"{moment:%z}"
-    return name
 
 
 def _zone_called(name: str) -> tzinfo:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmb.data.columns.base import MISSING, Column, Value, as_number, as_numbers, numeric, whole
 from dmb.data.columns.category import Category
-from dmb.data.columns.date import Date, as_moment, zoned
+from dmb.data.columns.date import Date, as_moment, zone_of
 from dmb.data.columns.number import Number
 
 KINDS = ("category", "number", "date", "drop")
@@ -94,7 +94,7 @@ class _Content:
         self.dated = (
             bool(moments)
             and all(as_moment(value) is not None for value in moments)
-            and len(set(map(zoned, moments))) == 1
+            and len({zone_of(value) is None for value in moments}) == 1
         )
 
     def kind(self) -> str:

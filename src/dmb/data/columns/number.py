@@ -150,8 +150,7 @@ class Number(Column):
             means = self.atoms[self._closest(means)[0]]
         return [round(mean) for mean in means.tolist()]
 
-    def typed(self, value: Value) -> Value:
-        """A number that a user gives, in the type of the column."""
+    def in_type(self, value: Value) -> Value:
         return self._typed(as_numbers([value])[0])
 
     def log_density(self, values: Sequence[Value]) -> np.ndarray:
