@@ -83,6 +83,7 @@ BAD = {
     "all too long": ("a.txt", b"\n".join([b"A" * 600] * 4), "got 0 of at most 512 symbols; the longest of 4 has 600"),
     "smiles not ascii": ("a.smi", "CC\nC→O\n".encode(), "line 2 must begin with SMILES, which is ASCII, got '→'"),
     "not json": ("a.jsonl", b'"a"\nb\n', "line 2 is not JSON"),
+    "json too deep": ("a.jsonl", b'"a"\n' + b"[" * 100_000 + b"\n", "line 2 is not JSON: maximum recursion depth"),
     "json number": ("a.jsonl", b'"a"\n3\n', "line 2 must be a string that is not empty, got 3"),
     "json empty": ("a.jsonl", b'"a"\n""\n', 'line 2 must be a string that is not empty, got ""'),
     "json two strings": ("a.jsonl", b'{"a": "x", "b": "y"}\n', "line 1 must be a string, or an object with one string, got 2"),

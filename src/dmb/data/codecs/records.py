@@ -1,6 +1,8 @@
 """Records: sequences of any length up to a longest one, followed by padding."""
 
 import json
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb._core.files import written_whole
-from dmb.data.codecs.base import Codec
+from dmb.data.codecs.base import Codec, shortened
 from dmb.data.codecs.text import Characters
 from dmb.data.lengths import BLANK
+
+NumberedLines = Iterable[tuple[int, str]]
 
 _FASTA_LINE = 60  # residues
 
@@ -44,6 +48,14 @@ class Records(Codec):
         self._characters = Characters(alphabet)
         self.alphabet, self.longest, self.padding = alphabet, longest, len(alphabet)
         self.num_states = len(alphabet) + 1
+
+    @classmethod
+    def read(cls, lines: NumberedLines) -> tuple[list[str], dict[str, str | None], list[str]]:
+        """The records of a file, options of their codec besides the alphabet and the longest, and notes for the user.
+
+        `lines` are those that are not empty, with their numbers and without spaces at their end.
+        """
+        return [line for _, line in lines], {}, []
 
     def encode(self, texts: list[str]) -> np.ndarray:
         """Tokens with padding; no text may be longer than `longest`."""
@@ -102,6 +114,37 @@ class Fasta(Records):
     unit = "sequences of up to {:,} residues"
     token = "residue"
 
+    @classmethod
+    def read(cls, lines: NumberedLines) -> tuple[list[str], dict[str, str | None], list[str]]:
+        """Sequences under headers that begin with `>`; lower case is read as upper case."""
+        texts, first, lower, parts, name, at = list[str](), dict[str, int](), 0, list[str](), "", 0
+        for number, line in chain(lines, [(0, ">")]):  # one more header ends the last sequence
+            if line.startswith(">"):
+                if at and not parts:
+                    cure = "remove the header, or add its sequence"
+                    raise ValueError(f"line {at:,}: {name[:40]!r} has no residues: {cure}")
+                if at:
+                    texts.append("".join(parts))
+                name, at, parts = line[1:].strip(), number, []
+                label = name.split(maxsplit=1)[0] if name else ""
+                if label and label in first:
+                    both = f"lines {first[label]:,} and {number:,}"
+                    raise ValueError(f"{both} have the same name, {label[:40]!r}: rename or remove one")
+                first[label] = number
+                continue
+            if not at:
+                raise ValueError(
+                    f"line {number:,} must be a header that begins with '>', got {line[:20]!r}: "
+                    "if every line is a record, name the file .txt and give --recipe records"
+                )
+            residues = "".join(line.split())
+            wrong = [letter for letter in residues if not (letter.isascii() and (letter.isalpha() or letter in "*-."))]
+            if wrong:
+                raise ValueError(f"line {number:,} must hold letters, '*', '-' or '.' only, got {wrong[0]!r}")
+            parts.append(residues.upper())
+            lower += sum(map(str.islower, residues))
+        return texts, {}, [f"{lower:,} residues in lower case are read as upper case"] if lower else []
+
     def written(self, number: int, record: str) -> str:
         lines = [record[first : first + _FASTA_LINE] for first in range(0, len(record), _FASTA_LINE)]
         return "\n".join([f">sample_{number}", *lines])
@@ -112,6 +155,18 @@ class Smiles(Records):
 
     extension = ".smi"
     formats = (".smi", ".smiles")
+
+    @classmethod
+    def read(cls, lines: NumberedLines) -> tuple[list[str], dict[str, str | None], list[str]]:
+        """The first field of every line."""
+        texts = list[str]()
+        for number, line in lines:
+            first = line.split(maxsplit=1)[0]
+            if not first.isascii():
+                wrong = next(symbol for symbol in first if not symbol.isascii())
+                raise ValueError(f"line {number:,} must begin with SMILES, which is ASCII, got {wrong!r}")
+            texts.append(first)
+        return texts, {}, []
 
 
 class JsonLines(Records):
@@ -129,6 +184,35 @@ class JsonLines(Records):
     def __init__(self, alphabet: str, longest: int, field: str | None = None):
         super().__init__(alphabet, longest)
         self.field = field
+
+    @classmethod
+    def read(cls, lines: NumberedLines) -> tuple[list[str], dict[str, str | None], list[str]]:
+        """Strings, or objects with one string each, in the same field."""
+        texts, fields, others = list[str](), set[str | None](), set[str]()
+        for number, line in lines:
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:  # the latter of brackets within brackets
+                raise ValueError(f"line {number:,} is not JSON: {error}") from error
+            field = None
+            if isinstance(value, dict):
+                strings = [name for name, each in value.items() if isinstance(each, str)]
+                if len(strings) != 1:
+                    raise ValueError(
+                        f"line {number:,} must be a string, or an object with one string, got {len(strings)} of them"
+                    )
+                [field] = strings
+                others |= value.keys() - {field}
+                value = value[field]
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"line {number:,} must be a string that is not empty, got {json.dumps(value)[:20]}")
+            fields.add(field)
+            if len(fields) > 1:
+                raise ValueError(f"line {number:,} must have its string in the same place as the lines before")
+            texts.append(value)
+        field = next(iter(fields), None)
+        dropped = [f"only the field {field!r} is read; dropped: {shortened(sorted(others))}"] if others else []
+        return texts, {"field": field}, dropped
 
     def written(self, number: int, record: str) -> str:
         return json.dumps(record if self.field is None else {self.field: record}, ensure_ascii=False)

@@ -1,15 +1,11 @@
 """Records of any length: FASTA, SMILES, JSON lines, and lines of text."""
 
-import json
 import math
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
-from dmb.data.codecs.base import shortened
 from dmb.data.reading import File, Progress, as_value_error, opened
 from dmb.data.splits import split_rows
 
@@ -17,16 +13,6 @@ LONGEST, KEPT = 512, 0.995
 """By default records of up to `LONGEST` symbols are kept, or only this share of all, the shortest ones."""
 MOST_SYMBOLS = 1 << 20
 """Of a line; more are likely not a line of records at all."""
-
-
-class Found(NamedTuple):
-    """What a file holds."""
-
-    texts: list[str]
-    kind: type[Records]
-    notes: list[str]
-    options: dict[str, str | None]
-    """Of the codec, besides alphabet and length."""
 
 
 def records(
@@ -50,20 +36,21 @@ def records(
     if longest is not None and longest < 1:
         raise ValueError(f"length must be at least 1, got {longest}")
     with as_value_error(f"{path}", ValueError):
-        found = _READERS.get(path.suffix.lower(), _read_lines)(file, progress)
-        if not found.texts:
+        kind = next((kind for kind in (Fasta, Smiles, JsonLines) if path.suffix.lower() in kind.formats), Records)
+        texts, options, notes = kind.read(_lines(file, progress))
+        if not texts:
             raise ValueError("at least 3 records are needed, got none")
-        limit = (longest or _longest(found.texts)) if codec is None else codec.longest
-        kept = [text for text in found.texts if len(text) <= limit]
+        limit = (longest or _longest(texts)) if codec is None else codec.longest
+        kept = [text for text in texts if len(text) <= limit]
         if len(kept) < 3:
-            most = max(map(len, found.texts))
+            most = max(map(len, texts))
             raise ValueError(
                 f"at least 3 records are needed, got {len(kept)} of at most {limit:,} symbols; "
-                f"the longest of {len(found.texts):,} has {most:,}: give more records, or another length"
+                f"the longest of {len(texts):,} has {most:,}: give more records, or another length"
             )
         if codec is None:
             alphabet = "".join(sorted(set().union(*kept)))
-            codec = found.kind(alphabet, max(map(len, kept)), **found.options)
+            codec = kind(alphabet, max(map(len, kept)), **options)
         splits = split_rows(codec.encode(kept), codec.num_states)
     return DataSet(
         name=path.name,
@@ -71,7 +58,7 @@ def records(
         codec=codec,
         **splits._asdict(),
         padding=codec.padding,
-        notes=(*found.notes, *_notes(found.texts, kept, limit)),
+        notes=(*file.notes(), *notes, *_notes(texts, kept, limit)),
     )
 
 
@@ -88,96 +75,6 @@ def _notes(texts: list[str], kept: list[str], limit: int) -> Iterator[str]:
     again = len(kept) - len(set(kept))
     if again:
         yield f"{again:,} records occur before in the file; copies may be in training and test data alike"
-
-
-def _read_fasta(file: File, progress: Progress | None) -> Found:
-    texts, first, lower, parts, name, at = list[str](), dict[str, int](), 0, list[str](), "", 0
-
-    def end() -> None:
-        if at and not parts:
-            raise ValueError(f"line {at:,}: {name[:40]!r} has no residues: remove the header, or add its sequence")
-        if at:
-            texts.append("".join(parts))
-
-    for number, line in _lines(file, progress):
-        if line.startswith(">"):
-            end()
-            name, at, parts = line[1:].strip(), number, []
-            label = name.split(maxsplit=1)[0] if name else ""
-            if label and label in first:
-                raise ValueError(
-                    f"lines {first[label]:,} and {number:,} have the same name, {label[:40]!r}: rename or remove one"
-                )
-            first[label] = number
-            continue
-        if not at:
-            raise ValueError(
-                f"line {number:,} must be a header that begins with '>', got {line[:20]!r}: "
-                "if every line is a record, name the file .txt and give --recipe records"
-            )
-        residues = "".join(line.split())
-        wrong = [residue for residue in residues if not (residue.isascii() and (residue.isalpha() or residue in "*-."))]
-        if wrong:
-            raise ValueError(f"line {number:,} must hold letters, '*', '-' or '.' only, got {wrong[0]!r}")
-        upper = residues.upper()
-        lower += sum(old != new for old, new in zip(residues, upper, strict=True)) if upper != residues else 0
-        parts.append(upper)
-    end()
-    notes = file.notes()
-    if lower:
-        notes.append(f"{lower:,} residues in lower case are read as upper case")
-    return Found(texts, Fasta, notes, {})
-
-
-def _read_smiles(file: File, progress: Progress | None) -> Found:
-    texts = list[str]()
-    for number, line in _lines(file, progress):
-        first = line.split(maxsplit=1)[0]
-        if not first.isascii():
-            wrong = next(symbol for symbol in first if not symbol.isascii())
-            raise ValueError(f"line {number:,} must begin with SMILES, which is ASCII, got {wrong!r}")
-        texts.append(first)
-    return Found(texts, Smiles, file.notes(), {})
-
-
-def _read_lines(file: File, progress: Progress | None) -> Found:
-    texts = [line for _, line in _lines(file, progress)]
-    return Found(texts, Records, file.notes(), {})
-
-
-def _read_json(file: File, progress: Progress | None) -> Found:
-    texts, fields, others = list[str](), Counter[str | None](), set[str]()
-    for number, line in _lines(file, progress):
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"line {number:,} is not JSON: {error}") from error
-        field = None
-        if isinstance(value, dict):
-            strings = [name for name, each in value.items() if isinstance(each, str)]
-            if len(strings) != 1:
-                raise ValueError(
-                    f"line {number:,} must be a string, or an object with one string, got {len(strings)} of them"
-                )
-            field, others = strings[0], others | (value.keys() - {strings[0]})
-            value = value[field]
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"line {number:,} must be a string that is not empty, got {json.dumps(value)[:20]}")
-        fields[field] += 1
-        if len(fields) > 1:
-            raise ValueError(f"line {number:,} must have its string in the same place as the lines before")
-        texts.append(value)
-    notes = file.notes()
-    if others:
-        notes.append(f"only the field {next(iter(fields))!r} is read; dropped: {shortened(sorted(others))}")
-    return Found(texts, JsonLines, notes, {"field": next(iter(fields), None)})
-
-
-_READERS = {
-    **dict.fromkeys(Fasta.formats, _read_fasta),
-    **dict.fromkeys(Smiles.formats, _read_smiles),
-    **dict.fromkeys(JsonLines.formats, _read_json),
-}
 
 
 def _lines(file: File, progress: Progress | None) -> Iterator[tuple[int, str]]:
