@@ -4,7 +4,6 @@ import os
 import urllib.error
 import urllib.request
 import zipfile
-from contextlib import nullcontext
 from io import BytesIO
 
 import numpy as np
@@ -214,7 +213,7 @@ def test_a_kill_while_encoding_leaves_no_half_file(raw, tmp_path, home, monkeypa
 
     (tmp_path / "text8").write_bytes(raw)
     monkeypatch.setattr(module, "_CHUNK", 100)
-    monkeypatch.setattr(module, "_opened", lambda *_: nullcontext(Killed(raw)))
+    monkeypatch.setattr(module, "_opened", lambda *_: Killed(raw))
     with pytest.raises(KeyboardInterrupt):
         prepare_text8(tmp_path / "text8")
     assert os.listdir(home / "cache") == []

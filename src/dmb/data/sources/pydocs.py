@@ -7,7 +7,6 @@ import platform
 import re
 import sysconfig
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -52,7 +51,11 @@ def _documents() -> dict[str, str]:
         raise ValueError("pydocs needs pydoc_data.topics, which this Python lacks: use another Python") from error
     library = Path(sysconfig.get_path("stdlib"))
     texts: dict[str, Iterable[str]] = {f"topic {name}": [text] for name, text in sorted(topics.items())}
-    sources = {path.relative_to(library).as_posix(): _docstrings(path) for path in _sources(library)}
+    sources = {
+        path.relative_to(library).as_posix(): _docstrings(path)
+        for path in sorted(library.rglob("*.py"))
+        if not _SKIPPED.intersection(path.relative_to(library).parts[:-1])
+    }
     if not sources:
         raise ValueError(f"pydocs needs the sources of the standard library, which are not in {library}")
     documents, seen = {}, set()
@@ -66,13 +69,6 @@ def _documents() -> dict[str, str]:
     return documents
 
 
-def _sources(library: Path) -> Iterator[Path]:
-    for path in sorted(library.rglob("*.py")):
-        folders = path.relative_to(library).parts[:-1]
-        if not _SKIPPED.intersection(folders):
-            yield path
-
-
 def _docstrings(path: Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
@@ -80,19 +76,9 @@ def _docstrings(path: Path) -> Iterator[str]:
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return  # templates that end in .py
-    for node in _statements(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node, clean=False) or ""
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements, in the order of `ast.walk`, which goes through all expressions as well."""
-    todo = deque([tree])
-    while todo:
-        node = todo.popleft()
-        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
-            todo.extend(getattr(node, block, ()))
-        yield node
 
 
 def _normalised(text: str) -> str:

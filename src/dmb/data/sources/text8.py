@@ -4,9 +4,8 @@ import gzip
 import hashlib
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,10 +23,6 @@ RAW_SHA256 = "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"
 
 _CHUNK = 1 << 20
 _TO_TOKENS = bytes(max(0, ALPHABET.find(chr(byte))) for byte in range(256))
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 def text8(length: int = 256) -> DataSet:
@@ -54,16 +49,10 @@ def prepare_text8(source: Path | None = None, progress: Progress | None = None) 
 
 def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> np.memmap:
     def chunks() -> Iterator[np.ndarray]:
-        given = source or _found()
-        if given is not None:
-            with existing(given).open("rb") as file:
-                yield from _encoded(file, str(given))
-        else:
-            keep = _folder() / "text8.zip"
-            with downloaded(
-                "text8", URL, keep, digest=ZIP_MD5, algorithm="md5", fetch=fetch, progress=progress
-            ) as archive:
-                yield from _encoded(archive, URL)
+        given, keep = source or _found(), _folder() / "text8.zip"
+        options = {"digest": ZIP_MD5, "algorithm": "md5", "fetch": fetch, "progress": progress}
+        with existing(given).open("rb") if given else downloaded("text8", URL, keep, **options) as file:
+            yield from _encoded(file, str(given or URL))
 
     return cached("text8", [RAW_SHA256], chunks, again=source is not None)
 
@@ -92,20 +81,14 @@ def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
         )
 
 
-@contextmanager
-def _opened(file: BinaryIO) -> Iterator[_Readable]:
-    """The bytes of Text8 whether they come plain, zipped or gzipped; told by how the file begins."""
+def _opened(file: BinaryIO) -> Any:
+    """A file of the bytes of Text8, whether they come plain, zipped or gzipped; told by how the file begins."""
     file.seek(0)
     magic = file.read(4)
     file.seek(0)
     if magic.startswith(b"PK"):
-        with zipfile.ZipFile(file) as archive:
-            if "text8" not in archive.namelist():
-                raise ValueError(f"it must hold a file called text8, got {', '.join(archive.namelist())}")
-            with archive.open("text8") as member:
-                yield member
-    elif magic.startswith(b"\x1f\x8b"):
-        with gzip.open(file) as unzipped:
-            yield unzipped
-    else:
-        yield file
+        archive = zipfile.ZipFile(file)
+        if "text8" not in archive.namelist():
+            raise ValueError(f"it must hold a file called text8, got {', '.join(archive.namelist())}")
+        return archive.open("text8")
+    return gzip.open(file) if magic.startswith(b"\x1f\x8b") else file
