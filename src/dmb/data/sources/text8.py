@@ -50,8 +50,8 @@ def prepare_text8(source: Path | None = None, progress: Progress | None = None) 
 def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> np.memmap:
     def chunks() -> Iterator[np.ndarray]:
         given, keep = source or _found(), _folder() / "text8.zip"
-        options = {"digest": ZIP_MD5, "algorithm": "md5", "fetch": fetch, "progress": progress}
-        with existing(given).open("rb") if given else downloaded("text8", URL, keep, **options) as file:
+        download = downloaded("text8", URL, keep, digest=ZIP_MD5, algorithm="md5", fetch=fetch, progress=progress)
+        with existing(given).open("rb") if given else download as file:
             yield from _encoded(file, str(given or URL))
 
     return cached("text8", [RAW_SHA256], chunks, again=source is not None)
