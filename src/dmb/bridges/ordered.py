@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,8 +14,8 @@ from dmb.bridges.base import Bridge, Estimator, Sliceable
 from dmb.data.lengths import Lengths
 from dmb.networks import OrderedNetwork
 from dmb.networks.base import unwrapped
-from dmb.objectives import ordered as paths
-from dmb.objectives.bound import Bound
+from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
+from dmb.objectives.ordered import mixed_turns, order_surrogate
 from dmb.orders import Fixed, WriteOrder
 from dmb.processes.states import States
 from dmb.sampling import Decoding, Sampler, State, in_order, share_grid
@@ -135,17 +135,63 @@ class OrderedBridge(Bridge):
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
-        """The training loss: the cost of a random path of each sequence, in nats.
+        r"""The training loss: the cost of a random path of each sequence, in nats: unbiased for `J_score`, its mean.
 
-        Its gradient reaches the network and, with `learn_order`, what the order learns. The arguments are explained at
-        `dmb.objectives.ordered.path_loss`.
+        Its gradient reaches the network and, with `learn_order`, what the order learns. The network learns more from
+        another sequence than from another order of the same one, so with `singles` only some sequences have several
+        orders; their gradient in what the order learns stands for that of all.
+
+        Args:
+            x_0: data.
+            label: classes, for a network that takes them.
+            given: positions that come first in every order, and cost nothing: training for infilling.
+            orders: number of orders per sequence.
+            singles: sequences with a single order, per sequence with several.
+            any_order: share of the paths whose order is drawn evenly from all, whatever the speeds, which learn nothing
+                from them: so the network also learns conditionals that are not on the way of the usual orders.
+            learn_order: also compute the gradient in what the order learns, such as speeds; needs at least two orders.
+            rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how
+                a batch is split.
+            generator: source of all randomness except dropout.
         """
+        if orders < 1:
+            raise ValueError(f"orders must be at least 1, got {orders}")
+        if singles < 0:
+            raise ValueError(f"singles must be at least 0, got {singles}")
+        if learn_order and orders < 2:
+            rule = "at least 2 to learn speeds, by comparing orders of a sequence"
+            raise ValueError(f"orders must be {rule}, got {orders}")
         x_0, label, given = self._data(x_0, label, given)
-        return paths.path_loss(
-            self, x_0, label=label, given=given, orders=orders, singles=singles, any_order=any_order,
-            learn_order=learn_order, rows=rows, generator=generator,
-        )  # fmt: skip
+        given = torch.zeros_like(x_0, dtype=torch.bool) if given is None else given
+        every, rows = given.repeat(orders, 1), torch.arange(len(x_0), device=x_0.device) if rows is None else rows
+        turn, even = self._mixed_turns(every, any_order, generator)
+        several = rows % (1 + singles) == 0
+        # one path of each row, and then the others of those that have several
+        others = len(x_0) * torch.arange(1, orders, device=x_0.device)[:, None] + rows[several]
+        path = torch.cat([rows, others.flatten()])
+        turn, even, row = turn[path], even[path], path % len(x_0)
+        cost = self.token_nats(x_0[row], turn, None if label is None else label[row])
+        cost = torch.where(given[row], 0.0, cost)
 
+        def by_order(values: Shaped[Tensor, "p d"]) -> Shaped[Tensor, "orders c d"]:
+            """The values of sequences with several orders."""
+            return torch.cat([values[: len(rows)][several], values[len(rows) :]]).unflatten(0, (orders, -1))
+
+        total = by_order(cost).sum(-1)
+        if learn_order:
+            log_choices = torch.where(even[:, None], 0.0, self.order.log_choices(turn, given[row]))
+            surrogate = order_surrogate(by_order(cost), by_order(turn), by_order(log_choices))
+            total = total + (1 + singles) * surrogate
+        return cost[: len(rows)].sum(-1).masked_scatter(several, total.mean(0))
+
+    def _mixed_turns(
+        self, given: Bool[Tensor, "b d"], any_order: float, generator: torch.Generator | None
+    ) -> tuple[Int[Tensor, "b d"], Bool[Tensor, " b"]]:
+        """The turns of rows, and of which rows they were drawn evenly from all orders."""
+        turn = self.turns(len(given), given=given, generator=generator)
+        return mixed_turns(turn, any_order, given=given, generator=generator)
+
+    @torch.no_grad()
     def bound(
         self,
         x_0: Int[Tensor, "N d"] | Sliceable,
@@ -160,15 +206,40 @@ class OrderedBridge(Bridge):
     ) -> Bound:
         """An upper bound on `-log p(x_0)`, with its standard error: the mean cost of random paths.
 
-        If lengths differ, the prior part is `-log p(length)`, and padding costs nothing. The arguments are explained at
-        `dmb.objectives.ordered.path_bound`; `x_0` may also be a split of a data set, such as `data.test`.
+        If lengths differ, the prior part is `-log p(length)`, and padding costs nothing.
+
+        Args:
+            x_0: data, or a split of a data set, such as `data.test`.
+            label: classes, for a network that takes them.
+            given: positions that are known; see `dmb.objectives.score_entropy.bound`.
+            samples: orders per sequence, one network call each. For the mean over many sequences 1 is best.
+            any_order: share of the paths whose order is drawn evenly from all, as for `loss`; the bound is then that of
+                rows drawn in such orders.
+            batch_size: sequences per network call.
+            generator: source of all randomness.
+            progress: called after every batch with its number of sequences.
         """
         x_0, label, given = self._rows(x_0, label, given)
-        with self._evaluating():
-            return paths.path_bound(
-                self, x_0, label=label, given=given, samples=samples, any_order=any_order, batch_size=batch_size,
-                generator=generator, progress=progress,
-            )  # fmt: skip
+        check_counts(len(x_0), samples, batch_size)
+        x_0 = self.states.data("x_0", x_0).to(self.device)
+        given, tokens = check_given(given, x_0)
+        known = torch.zeros_like(x_0, dtype=torch.bool) if given is None else given
+        score, prior = torch.zeros(2, len(x_0), dtype=torch.float64, device=x_0.device)
+        if self.lengths is not None:
+            prior += self.lengths.nats(self.lengths.of(x_0))
+        for rows in samples * torch.arange(len(x_0), device=x_0.device).split(batch_size):
+            turn, _ = self._mixed_turns(known[rows], any_order, generator)
+            with self._evaluating():
+                cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows])
+            cost = torch.where(known[rows], 0.0, cost)
+            if cost.isnan().any():
+                raise ValueError("the network's output is nan, so the bound is nan: check the network")
+            score[rows] += cost.double().sum(-1) / samples
+            if progress is not None:
+                progress(len(rows))
+        left = score + prior - expected_nats(score + prior, tokens)
+        variance = left.var().item() if len(x_0) > 1 else float("nan")
+        return Bound(score, prior, self.num_positions, variance, tokens)
 
     def log_posterior(
         self,
