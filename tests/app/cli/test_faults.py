@@ -313,7 +313,7 @@ def test_a_comparison_with_a_wrong_type_is_named(tmp_path, refused, entries):
         ("--width 100000000", "width must be at most 16,384, got 100000000"),
         ("--batch-size 1000000000000", "batch_size must be at most 16,777,216"),
         ("--chains 100000000000000000000", "--chains must be a whole number, got 100000000000000000000, which is too"),
-        ("--tilt 1e300", "tilt must lie in [0, 10], got 1e+300"),
+        ("--network ordered --write-order learned --tilt 1e300", "tilt must lie in [0, 10], got 1e+300"),
         ("--encoding words.json --length 4", "give it an unknown token (unk_token), or use another one"),
     ],
 )

@@ -139,6 +139,7 @@ def test_the_rows_can_be_listed_without_doing_anything(tmp_path, capsys, monkeyp
         ("compare digits --steps 7 --rows mdlm mean-natural", "--steps must be a multiple of 2 for the row mean-natural, got 7"),
         ("compare digits --seeds 0", "--seeds must be at least 1, got 0"),
         ("compare digits --workers 0", "--workers must be at least 1, got 0"),
+        ("compare digits --rows mdlm --heads 8", "network.heads cannot be set: it means nothing to any row"),
         ("compare digits --tempo 3", "unrecognized options: --tempo, 3"),
         ("compare nowhere.npy", "no data set or file called 'nowhere.npy'"),
     ],

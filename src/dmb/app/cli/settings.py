@@ -1,6 +1,5 @@
 """Settings of a recipe as ordinary flags, made from its dataclasses."""
 
-from collections.abc import Callable
 from dataclasses import field, make_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,24 +16,20 @@ Flags = TypeVar("Flags")
 _HEAD = "The network's output: logits of the clean token, log scores scaled as in SEDD, or plain log scores."
 
 
-def with_settings(
-    flags: type[Flags], default: Recipe, arguments: list[str], *, prog: str, description: str
-) -> tuple[Flags, Recipe]:
-    """The command's own flags, and the recipe with the settings that the command line changes.
+def with_settings(flags: type[Flags], default: Recipe, arguments: list[str]) -> tuple[Flags, Recipe]:
+    """A command's own flags, and the recipe with the settings that the command line changes.
 
     Args:
-        flags: a dataclass, the options of the command itself.
+        flags: the options of the command itself: a dataclass of its name, which has the beginning of `--help`.
         default: the recipe to change.
         arguments: the command line.
-        prog: the command's name in messages.
-        description: the beginning of `--help`.
     """
     sections = [(name, type(value), field(default=value)) for name, value in default.sections().items()]
     head = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))
-    whole: Any = make_dataclass("Command", [*sections, head], bases=(flags,), frozen=True, kw_only=True)
-    found = parsed(whole, arguments, prog=prog, description=description)
-    changes = {name: getattr(found, name) for name in ("head", *default.sections())}
-    return found, replace(default, **changes)
+    whole: Any = make_dataclass("_", [*sections, head], bases=(flags,), frozen=True, kw_only=True)
+    whole.__doc__ = flags.__doc__
+    found = parsed(whole, arguments, prog=f"dmb {flags.__name__.lower()}")
+    return found, replace(default, **{name: getattr(found, name) for name in ("head", *default.sections())})
 
 
 def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
@@ -51,13 +46,11 @@ def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
     return chosen.changed(source=source if known else str(Path(source).resolve()))
 
 
-def first_look(
-    parse: Callable[[Recipe, list[str]], tuple[Any, Recipe]], arguments: list[str]
-) -> tuple[Recipe, list[str]]:
+def first_look(flags: type[Any], arguments: list[str]) -> tuple[Recipe, list[str]]:
     """The recipe that the command line or its data select, and the arguments to parse with its defaults.
 
     Args:
-        parse: returns flags with `path` and `recipe`, and a recipe.
+        flags: the options of the command, with `path` and `recipe` among them.
         arguments: the command line; if it asks for help, only `--help` is returned.
     """
     others = [argument for argument in arguments if argument not in ("--help", "-h")]
@@ -68,9 +61,9 @@ def first_look(
             f"{first} is a recipe, and no file or folder: name the data first, as in dmb train DATA --recipe {first}"
         )
     # which recipe it will be is not known yet: this one allows what any other allows
-    flags, _ = parse(recipe(named_recipe(others) or "array"), others)
-    nothing = flags.path is None and flags.recipe is None
-    found = recipe("text") if nothing and helping else recipe_asked_for(flags.path, flags.recipe)
+    given, _ = with_settings(flags, recipe(named_recipe(others) or "array"), others)
+    nothing = given.path is None and given.recipe is None
+    found = recipe("text") if nothing and helping else recipe_asked_for(given.path, given.recipe)
     return found, ["--help"] if helping else arguments
 
 

@@ -13,6 +13,7 @@ from dmb._core.files import read_sizes, write_json
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.compare.rows import ROWS, Row
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
+from dmb.app.recipes.choices import BY_TIMES
 from dmb.app.records import best, read_bounds, read_metrics, validations
 from dmb.app.runs import Run
 from dmb.data import DataSet
@@ -158,8 +159,11 @@ def plan(
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
     made = Plan(recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples)
-    for row in made.rows:
-        own = row.apply(recipe, data, steps)
+    wanted = {row: row.apply(recipe, data, steps) for row in made.rows}
+    for name in fixed:
+        if all(name.rpartition(".")[2] in own.unread() for own in wanted.values()):
+            raise ValueError(f"{name} cannot be set: it means nothing to any row")
+    for row, own in wanted.items():
         for name in recipe.differences(own).keys() & set(fixed):
             raise ValueError(f"{name} cannot be set: the row {row.name} sets it itself")
         if own.training.total_steps != steps:
@@ -179,19 +183,11 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
             got = type(section).__name__
             raise ValueError(f"{name} must be a {kind.__name__} to be compared, whose settings rows change; got {got}")
     plain = TrainingSettings()
-    names = (
-        "orders",
-        "singles",
-        "start",
-        "adapt_times",
-        *(f"matrix_{name}" for name in ("objective", "learning_rate", "clip")),
+    rates = {name: getattr(plain, name) for name in ("start", "adapt_times", "matrix_clip", "matrix_weight_decay")}
+    settings = BY_TIMES | rates | {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear"}
+    settings["network"] = {"columns": "mlp", "ordered": "transformer", "causal": "transformer"}.get(
+        recipe.network.network, recipe.network.network
     )
-    settings: dict[str, Any] = {name: getattr(plain, name) for name in (*names, "matrix_weight_decay")}
-    settings |= {"infill": recipe.training.infill or 0.0, "learn": "log", "schedule": "loglinear", "write_order": None}
-    if recipe.network.network == "columns":
-        settings["network"] = "mlp"
-    if recipe.network.network in ("ordered", "causal"):
-        settings["network"] = "transformer"
     own = {name.rpartition(".")[2] for name in fixed}
     settings = {name: value for name, value in settings.items() if name not in own}
     return replace(recipe, name=recipe.name.rpartition(":")[2]).changed(**settings)

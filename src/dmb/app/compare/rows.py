@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dmb.app.recipes import Recipe
+from dmb.app.recipes import Recipe, choices
 from dmb.data import DataSet
 from dmb.data.codecs import Columns, Grid, Picture, Text
 from dmb.tables.columnwise import is_narrow
@@ -68,8 +68,7 @@ PLACED = {"placed": lambda _, data, recipe:  # windows of text begin anywhere
           recipe.network.placed or not isinstance(data.codec, Text)}
 ORDERED, CAUSAL = (MASK | MEAN | PLACED | {"network": name} for name in ("ordered", "causal"))
 COLUMNS = MASK | MEAN | {"network": "columns"}
-LEARNED = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "write_order": "learned", "orders": 2,
-           "singles": 6}
+LEARNED = {"write_order": "learned"} | choices.LEARNED
 ROWS = (
     Row("sedd-uniform", "uniform noise, score head, even times (SEDD)", ONCE | UNIFORM | SCORE | EVEN),
     Row("sedd-absorb", "mask, score head, even times (SEDD)", MASK | SCORE | EVEN),

@@ -11,7 +11,7 @@ import torch
 
 from dmb._core.configuration import check_types, typed
 from dmb._core.seeding import seed_of, seeded
-from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
+from dmb.app.recipes.choices import BROUGHT, DataChoice, NetworkChoice, OrderChoice, ProcessChoice, unread
 from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet
 from dmb.training import Engine, TrainingSettings, refuse_unfit
@@ -50,6 +50,26 @@ class Recipe:
         """The settings of `other` that differ from this recipe's."""
         own = self.settings()
         return {name: value for name, value in other.settings().items() if name not in own or own[name] != value}
+
+    def with_brought(self, wanted: "Recipe") -> "Recipe":
+        """The recipe with the settings that come with the choices of `wanted`, where those are of another kind."""
+        before, after = (_by_name(recipe.settings()) for recipe in (self, wanted))
+        brought = dict[str, Any]()
+        for choice, bundles in BROUGHT.items():
+            old, new = (bundles.get(values.get(choice), {}) for values in (before, after))
+            brought |= new if new != old else {}
+        return self.changed(**{name: value for name, value in brought.items() if name in before})
+
+    def unread(self) -> dict[str, str]:
+        """The names of settings that mean nothing in this recipe, with reasons."""
+        return unread(_by_name(self.settings()))
+
+    def refuse_unread(self, wanted: "Recipe") -> None:
+        """Raise a ValueError if a setting that differs in `wanted` means nothing there."""
+        reasons, changes = wanted.unread(), _by_name(self.differences(wanted))
+        idle = [" ".join([*as_flags({name: changes[name]}), reasons[name]]) for name in changes if name in reasons]
+        if idle:
+            raise ValueError("; ".join(idle))
 
     def refuse_another(self, there: "Recipe", what: str) -> None:
         """Raise a ValueError that says `what` is there, and how its settings differ from these."""
@@ -119,6 +139,29 @@ class Recipe:
         """How the model is trained, and for how long."""
         settings = self.training
         return f"{settings.total_steps:,} steps of Score-learning {model.describe_training(settings)}"
+
+
+def as_flags(settings: dict[str, Any]) -> list[str]:
+    """Settings as flags of a command line, one after the other.
+
+    >>> as_flags({"training.cycles": 2, "process.mask": True, "data.length": None})
+    ['--cycles', '2', '--mask', '--length', 'None']
+    >>> as_flags({"network.widths": (32, 64)})
+    ['--widths', '32', '64']
+    """
+    words: list[str] = []
+    for name, value in _by_name(settings).items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *map(str, value if isinstance(value, list | tuple) else [value])]
+    return words
+
+
+def _by_name(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without their sections: no two have one name."""
+    return {name.rpartition(".")[2]: value for name, value in settings.items()}
 
 
 def _upgraded(config: dict[str, Any]) -> dict[str, Any]:

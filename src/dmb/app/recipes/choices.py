@@ -1,8 +1,9 @@
 """The sections of a recipe: which data, which forward process, which network; each builds what it describes."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import torch
@@ -19,9 +20,85 @@ from dmb.processes.clocks import Steady, Varying
 from dmb.processes.hierarchies import Tree
 from dmb.processes.time import Canonical, Geometric, Linear, LogLinear, Schedule
 from dmb.tables.columnwise import column_network, is_narrow
+from dmb.training import TrainingSettings
 
 MOST_TILT, MOST_WIDTH = 10, 1 << 14
 """Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""
+
+SIZES = ("blocks", "width", "dropout")
+CONDITIONED = (*SIZES, "conditioning", "classes")
+ATTENTION = (*CONDITIONED, "heads", "placed")
+TIMES = ("process", "head", "adapt_times", "start", "reestimate")
+PATHS = ("write_order", "tied", "orders", "singles", "any_order")
+READ: dict[str, dict[Any, tuple[str, ...]]] = {
+    "network": {
+        "mlp": (*CONDITIONED, *TIMES),
+        "transformer": (*ATTENTION, *TIMES),
+        "ordered": (*ATTENTION, *PATHS),
+        "causal": (*ATTENTION, *PATHS),
+        "columns": (*SIZES, *TIMES, *PATHS),  # one network for many columns draws times
+    },
+    "write_order": {"learned": ("tilt",), "random": (), "fixed": (), None: ()},
+    "process": {
+        "bridge": ("schedule", "tied", "learn", "mask", "init"),
+        "varying": ("schedule", "tied", "learn", "mask", "init"),
+        "tree": ("schedule", "tied", "learn", "ratio", "grouping"),
+        "tokenwise": ("schedule", "tied"),
+        "uniform": ("schedule",),
+    },
+    "init": {"gather": ("order", "floor"), "nested": ("floor", "stages"), "uniform": ("order",), "match": ()},
+    "grouping": {
+        "cooccurrence": ("clusters",), "value": (), "frequency": ("stages",), "vectors": ("clusters",),
+    },
+}  # fmt: skip
+"""The settings that each choice reads; those that are in no list are always read."""
+
+LEARNED: dict[str, Any] = {"matrix_objective": "joint", "matrix_learning_rate": 0.1, "orders": 2, "singles": 6}
+UNLEARNED = {name: getattr(TrainingSettings(), name) for name in LEARNED}
+BY_TIMES = {**UNLEARNED, "write_order": None, "any_order": None}
+BY_PATHS = {**BY_TIMES, "process": "bridge", "init": "gather", "mask": True, "floor": 0.0, "learn": "log",
+            "schedule": "loglinear", "head": "mean"}  # fmt: skip
+IN_ONE_ORDER = {**BY_PATHS, "write_order": "fixed"}
+BROUGHT: dict[str, dict[Any, dict[str, Any]]] = {
+    "network": {
+        "mlp": BY_TIMES, "transformer": BY_TIMES, "ordered": BY_PATHS, "causal": IN_ONE_ORDER, "columns": IN_ONE_ORDER,
+    },
+    "write_order": {"learned": LEARNED, "random": UNLEARNED, "fixed": UNLEARNED, None: UNLEARNED},
+}  # fmt: skip
+"""The settings that come with a choice, where a choice of another kind was made before."""
+
+
+def read(values: Mapping[str, Any]) -> set[str]:
+    """The names in `READ` that matter where settings have these values, from the choice of a network on.
+
+    >>> {"order", "floor", "stages"} & read({"network": "mlp", "process": "bridge", "init": "uniform"})
+    {'order'}
+    """
+    found, names = set[str](), ["network"]
+    while names:
+        name = names.pop()
+        found.add(name)
+        choices = READ.get(name, {})
+        names += choices.get(values.get(name), chain(*choices.values()))  # a class of the user's own may read all
+    return found
+
+
+def unread(values: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that mean nothing where settings have these values, each with the reason.
+
+    >>> unread({"network": "mlp", "write_order": None, "process": "bridge", "init": "gather"})["heads"]
+    'means nothing with --network mlp, only with transformer, ordered, causal'
+    """
+    matter, reasons = read(values), dict[str, str]()
+    for choice, choices in READ.items():  # those that other choices read come after them
+        for name in set(chain(*choices.values())) - matter:
+            if choice in matter:
+                others = ", ".join(other for other in choices if name in choices[other])
+                flag = f"--{choice.replace('_', '-')}"
+                reasons[name] = f"means nothing with {flag} {values[choice]}, only with {others}"
+            else:
+                reasons.setdefault(name, reasons[choice])
+    return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +149,13 @@ class DataChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessChoice:
-    """The forward process. Uniform noise uses only `schedule`, token-wise masking only `tied` and `schedule`."""
+    """The forward process."""
 
     process: Literal["bridge", "varying", "tree", "tokenwise", "uniform"] = "bridge"
     """The kind of noise: a bridge on a line, a bridge whose clocks vary in time, a bridge on a tree of clusters,
     masking with a learned schedule for each state (GenMD4), or uniform noise."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
-    """Which states lie on top: frequent ones (as in the paper), rare ones (as in its code), or large values.
-    Ignored by init nested and match, which choose their own order."""
+    """Which states lie on top: frequent ones (as in the paper), rare ones (as in its code), or large values."""
     init: Literal["gather", "nested", "uniform", "match"] = "gather"
     """Initial rates: everything gathers in the top state, at once (gather) or in stages (nested); all clocks have the
     same rate (uniform); or rates that lead from the data's marginals to uniform ones (match)."""
@@ -107,52 +183,34 @@ class ProcessChoice:
     rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
-        """The process for `data`; its random numbers come from `generator`."""
-        marginals = data.marginals()
+        """The process for `data`; one of your own may take its random numbers from `generator`."""
         schedules: dict[str, Callable[[], Schedule]] = {
             "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical,
             "paced": lambda: Canonical(end=math.log(1000)),
         }  # fmt: skip
-        schedule = schedules[self.schedule]()
+        options = _options(self, "process")
+        options |= {"schedule": schedules[self.schedule](), "state_counts": data.state_counts}
+        marginals = data.marginals()
         if self.process == "uniform":
-            return UniformProcess(
-                data.num_positions, data.num_states, schedule=schedule, marginals=marginals,
-                state_counts=data.state_counts,
-            )  # fmt: skip
+            return UniformProcess(data.num_positions, data.num_states, marginals=marginals, **options)
         if self.process == "tokenwise":
-            return TokenwiseMasking.from_marginals(
-                marginals, tied=self.tied, state_counts=data.state_counts, schedule=schedule
-            )
+            return TokenwiseMasking.from_marginals(marginals, **options)
         if self.process == "tree":
-            return BridgeProcess.from_marginals(
-                marginals, tree=self._tree(data), ratio=self.ratio, tied=self.tied, state_counts=data.state_counts,
-                schedule=schedule, learn=self.learn,
-            )  # fmt: skip
-        return BridgeProcess.from_marginals(
-            marginals,
-            order=None if self.init in ("match", "nested") else self.order,
-            init=self.init,
-            floor=self.floor,
-            stages=self.stages,
-            tied=self.tied,
-            mask=self.mask,
-            state_counts=data.state_counts,
-            schedule=schedule,
-            clocks=Varying if self.process == "varying" else Steady,
-            learn=self.learn,
-        )
+            return BridgeProcess.from_marginals(marginals, tree=self._tree(data, options.pop("grouping")), **options)
+        options["clocks"] = Varying if self.process == "varying" else Steady
+        return BridgeProcess.from_marginals(marginals, **options, **_options(self, "init"))
 
-    def _tree(self, data: DataSet) -> Tree:
-        if self.grouping == "value":
+    def _tree(self, data: DataSet, how: str) -> Tree:
+        if how == "value":
             return grouping.by_value(data.num_states)
-        if self.grouping == "frequency":
+        if how == "frequency":
             return grouping.by_frequency(data.marginals().mean(0), self.stages)
         try:
             clusters = [int(size) for size in self.clusters.split(",")]
         except ValueError:
             raise ValueError(f"clusters must be whole numbers separated by commas, got {self.clusters!r}") from None
         clusters = [size for size in clusters if size < data.num_states]
-        if self.grouping == "cooccurrence":
+        if how == "cooccurrence":
             return grouping.by_cooccurrence(data.train.bigrams(), clusters)
         vectors = getattr(data.codec, "vectors", None)
         if vectors is None:
@@ -208,7 +266,7 @@ class NetworkChoice:
     network: Literal["mlp", "transformer", "ordered", "causal", "columns"] = "transformer"
     """The kind of network. ordered learns by whole paths, in any order, causal from left to right; columns is a network
     for each column of a table, or one for all (an mlp, twice as wide, with one more block) if there are more than 32.
-    These need --process bridge --init gather --mask --floor 0."""
+    These three mask positions, and bring the settings for it along."""
     blocks: int = 4
     """Number of blocks."""
     width: int = 96
@@ -238,12 +296,11 @@ class NetworkChoice:
 
     def build(self, process: ForwardProcess, data: DataSet) -> Network:
         """The network for `process`, which destroys `data`."""
-        if self.classes and not data.num_classes:
-            raise ValueError("classes needs data with class labels, got data without: use --no-classes")
-        options: dict[str, Any] = {
-            "blocks": self.blocks, "width": self.width, "conditioning": self.conditioning, "dropout": self.dropout,
-            "num_classes": data.num_classes if self.classes else 0,
-        }  # fmt: skip
+        options = _options(self, "network")
+        if options.pop("classes", False):
+            if not data.num_classes:
+                raise ValueError("classes needs data with class labels, got data without: use --no-classes")
+            options["num_classes"] = data.num_classes
         if self.network == "columns":
             if not isinstance(data.codec, Columns):
                 raise ValueError(f"network=columns is for tables, got {data.name}: choose another")
@@ -251,17 +308,22 @@ class NetworkChoice:
                 raise ValueError("classes must be false for network=columns, which takes no labels: use --no-classes")
             if process.num_states == data.num_states:
                 raise ValueError("network=columns needs a mask as the only noise: use --mask --floor 0")
-            return column_network(process, data.codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
+            return column_network(process, data.codec, **options)
         if self.network == "mlp":
             network = MLP(process, **options)
             if isinstance(data.codec, Columns):
                 network.init_ordinal_embeddings(data.codec.ordered)
             return network
-        options |= {"heads": self.heads, "placed": self.placed}
         if self.network == "ordered":
             return OrderedTransformer(process, beside=_distances(axes_of(data) or ()), **options)
         kind = {"transformer": Transformer, "causal": CausalTransformer}[self.network]
         return kind(process, **options)
+
+
+def _options(section: Any, choice: str) -> dict[str, Any]:
+    """The settings of a section that one of its choices reads."""
+    names = READ[choice][getattr(section, choice)]
+    return {field.name: getattr(section, field.name) for field in fields(section) if field.name in names}
 
 
 def _distances(axes: tuple[int, ...]) -> list[int]:

@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from types import ModuleType
 
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
-from dmb.app.recipes.base import Recipe
+from dmb.app.recipes.base import Recipe, as_flags
 from dmb.data.reading import arrays
 from dmb.data.sources.table import size_of
 from dmb.tables.columnwise import column_training, is_narrow
@@ -88,6 +89,21 @@ def recipe_for(source: str) -> Recipe:
         kind = "sequences"
     found = RECIPES[kind]()
     return _sized(found, Path(source)) if kind == "table" else found
+
+
+def command_line(wanted: Recipe, out: Path | None = None) -> str:
+    """The command that trains a recipe: its data, the recipe that it started from, and every setting that was changed.
+
+    >>> command_line(recipe("digits").changed(width=64))
+    'dmb train digits --recipe digits --width 64'
+    """
+    if wanted.name not in RECIPES and ".py:" not in wanted.name:  # made in Python, for one run
+        return shlex.join(["dmb", "train", "--recipe", str(out)])
+    idle = {"source", *wanted.unread()}  # the source is the first word
+    changes = recipe(wanted.name).with_brought(wanted).differences(wanted)
+    flags = as_flags({name: value for name, value in changes.items() if name.rpartition(".")[2] not in idle})
+    words = ["dmb", "train", wanted.data.source, "--recipe", wanted.name, *flags]
+    return shlex.join(words + ([] if out is None else ["--out", str(out)]))
 
 
 def _is_large(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from dmb.app.recipes import choices
 from dmb.app.recipes.base import Recipe
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
 from dmb.tables.columnwise import column_training
@@ -21,9 +22,8 @@ PAPER = ProcessChoice(order="descending", floor=0.0, learn="linear")
 # Whole paths, and an order of writing that is learned with the network. Masks are the only noise.
 MASKED, LEARNED = ProcessChoice(mask=True, floor=0.0, tied=True), OrderChoice(write_order="learned")
 PATHS = TrainingSettings(
-    cycles=1, matrix_steps=0, matrix_objective="joint", matrix_learning_rate=0.1, orders=2, singles=6, decay="cosine",
-    evaluate_every=500, evaluate_sequences=1024,
-)  # fmt: skip
+    cycles=1, matrix_steps=0, decay="cosine", evaluate_every=500, evaluate_sequences=1024, **choices.LEARNED
+)
 
 
 def digits() -> Recipe:
