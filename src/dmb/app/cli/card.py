@@ -1,21 +1,20 @@
 """`dmb card`."""
 
-from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from dmb.app.card import write_card
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import command
+from dmb.app.cli.parsing import OutFile, OwnRecipe, RunFolder, command
 from dmb.app.runs import Run
 
 
 def card(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    run: RunFolder,
     license_: Annotated[str | None, arg(name="license")] = None,
-    out: Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])] = None,
-    recipe: str | None = None,
+    out: OutFile = None,
+    recipe: OwnRecipe = None,
 ) -> int:
     """Write RUN/README.md: a model card, as the Hugging Face Hub wants it, from what the run knows.
 
@@ -23,10 +22,8 @@ def card(
     nothing: call `dmb evaluate RUN` first. `Bridge.push_to_hub` takes the card along.
 
     Args:
-        run: the run folder.
         license_: licence of the model, as the Hub calls it: mit, apache-2.0, cc-by-4.0, other; default: none is stated.
         out: write this file instead.
-        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
     """
     path = write_card(Run.open(run, recipe), out, licence=license_)
     if license_ is None:

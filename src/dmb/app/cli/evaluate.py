@@ -1,33 +1,32 @@
 """`dmb evaluate`."""
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from dmb._core.files import to_json
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import command
+from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
 from dmb.app.display import counting
 from dmb.app.evaluation import likelihood, record_quality, table_quality
 from dmb.app.runs import Run
 from dmb.data import Columns, Records
-from dmb.training.engine import Accelerator, device
+from dmb.training.engine import device
 
 
 def evaluate(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    run: RunFolder,
     split: Literal["train", "validation", "test"] = "test",
     data: Annotated[str | None, arg(metavar="PATH")] = None,
     sequences: int | None = None,
     samples: int = 1,
     batch_size: int = 128,
     seed: int = 0,
-    accelerator: Accelerator = "auto",
+    accelerator: OnDevice = "auto",
     quality: bool = False,
-    recipe: str | None = None,
-    json_: Annotated[bool, arg(name="json")] = False,
+    recipe: OwnRecipe = None,
+    json_: AsJson = False,
 ) -> int:
     """Compute an upper bound on the bits per token that a run's model needs for unseen data, with its standard error.
 
@@ -36,19 +35,16 @@ def evaluate(
     the quality of images see `dmb fid`.
 
     Args:
-        run: the run folder.
         split: which part of the data to evaluate.
         data: evaluate this part of another file instead, read with the run's alphabet.
         sequences: number of sequences to evaluate, spread evenly over the split; default: all.
         samples: network calls per sequence; more calls reduce the error due to random times and noise.
         batch_size: sequences per network call.
         seed: seed of times and noise.
-        accelerator: cpu, cuda, or auto: a GPU if there is one.
         quality: also compare samples of a table with rows of the split: shapes of columns, trends of pairs, how well a
             classifier tells them apart, what can be learned from them, and whether they are copies; beside independent
             columns and the training rows themselves. Of records: how many differ, are new, and are valid (SMILES, if
             RDKit is installed).
-        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
         json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)

@@ -4,19 +4,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from dmb._core.files import to_json
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import command
+from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
 from dmb.app.display import counting
 from dmb.app.evaluation import RealImages, image_quality
 from dmb.app.runs import Run
-from dmb.training.engine import Accelerator, device
+from dmb.training.engine import device
 
 
 def fid(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    run: RunFolder,
     split: Literal["train", "validation", "test"] = "test",
     images: int = 10_000,
     calls: int = 64,
@@ -25,16 +25,15 @@ def fid(
     score: bool = False,
     weights: Annotated[Path | None, arg(metavar="FILE")] = None,
     seed: int = 0,
-    accelerator: Accelerator = "auto",
-    recipe: str | None = None,
-    json_: Annotated[bool, arg(name="json")] = False,
+    accelerator: OnDevice = "auto",
+    recipe: OwnRecipe = None,
+    json_: AsJson = False,
 ) -> int:
     """Compare a model's images with real ones: the Fréchet Inception Distance, beside that of a perfect model.
 
     Examples: `dmb fid RUN`; `dmb fid RUN --images 2500 --calls 128`. The result is stored in RUN/evaluation.json.
 
     Args:
-        run: the run folder.
         split: the part of the data to compare with.
         images: number of samples, and of real images; FIDs for different numbers cannot be compared.
         calls: network calls per sample.
@@ -44,8 +43,6 @@ def fid(
         weights: weights of the Inception network, if they are not in the data folder. A TorchScript file can run code
             of its own when it is opened: give one only if you trust it. A .pth file cannot.
         seed: seed of the samples.
-        accelerator: cpu, cuda, or auto: a GPU if there is one.
-        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
         json_: print the result as JSON.
     """
     folder = Run.open(run, recipe)

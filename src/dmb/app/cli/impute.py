@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import command
+from dmb.app.cli.parsing import OnDevice, OwnRecipe, command
 from dmb.app.display import counting
 from dmb.app.runs import Run
 from dmb.data import Columns
@@ -14,7 +14,7 @@ from dmb.data.codecs.columns import write_cells
 from dmb.data.reading import existing
 from dmb.data.sources.table import read_table
 from dmb.tables import TableModel
-from dmb.training.engine import Accelerator, device
+from dmb.training.engine import device
 
 
 def impute(
@@ -23,8 +23,8 @@ def impute(
     out: Annotated[Path, arg(metavar="FILE", aliases=["-o"])],
     draw: bool = False,
     seed: int = 0,
-    accelerator: Accelerator = "auto",
-    recipe: str | None = None,
+    accelerator: OnDevice = "auto",
+    recipe: OwnRecipe = None,
 ) -> int:
     """Fill in the missing values of a table with a run's model; what is there stays as it is.
 
@@ -37,8 +37,6 @@ def impute(
         draw: draw values from their joint distribution; if not, a number or date becomes its mean given what is known
             of its row (the nearest value, in a column of whole numbers), and any other value the likeliest one.
         seed: seed of draws.
-        accelerator: cpu, cuda, or auto: a GPU if there is one.
-        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
     """
     folder = Run.open(run, recipe)
     codec = folder.codec

@@ -7,12 +7,27 @@ import io
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import tyro
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
 from dmb.app.cli.console import notes
+from dmb.training.engine import Accelerator
+
+RunFolder = Annotated[Positional[Path], arg(metavar="RUN", help="the run folder.")]
+OwnRecipe = Annotated[
+    str | None,
+    arg(
+        metavar="RECIPE", help_behavior_hint="",
+        help="needed if the run was trained with your own recipe: FILE.py:FUNCTION.",
+    ),
+]  # fmt: skip
+OnDevice = Annotated[Accelerator, arg(help="where to compute; auto: on a GPU if there is one.")]
+OutFile = Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])]
+AsJson = Annotated[bool, arg(name="json")]
+"""Options that several commands have."""
 
 _PLAIN = {
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",

@@ -1,24 +1,23 @@
 """`dmb sample`."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from dmb._core.files import to_json
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import command
+from dmb.app.cli.parsing import AsJson, OnDevice, OutFile, OwnRecipe, RunFolder, command
 from dmb.app.display import counting, say
 from dmb.app.evaluation import draw
 from dmb.app.runs import Run
 from dmb.data import Columns, Records, Text
 from dmb.data.lengths import BLANK
-from dmb.training.engine import Accelerator, device
+from dmb.training.engine import device
 
 
 def sample(
-    run: Annotated[Positional[Path], arg(metavar="RUN")],
+    run: RunFolder,
     n: Annotated[int, arg(aliases=["-n"])] = 8,
     length: int | None = None,
     calls: int | None = None,
@@ -30,10 +29,10 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int = 0,
-    out: Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])] = None,
-    accelerator: Accelerator = "auto",
-    recipe: str | None = None,
-    json_: Annotated[bool, arg(name="json")] = False,
+    out: OutFile = None,
+    accelerator: OnDevice = "auto",
+    recipe: OwnRecipe = None,
+    json_: AsJson = False,
 ) -> int:
     """Draw samples from a run's model, or fill in the blanks of a template.
 
@@ -41,7 +40,6 @@ def sample(
     `dmb sample RUN --template "colour=red"` for a table; `dmb sample RUN --length 1000` for a longer text.
 
     Args:
-        run: the run folder.
         n: number of samples.
         length: symbols per sample, for text and records; a text longer than the windows of training is written
             window by window, each conditioned on the second half of the previous one.
@@ -56,8 +54,6 @@ def sample(
         top_p: sample only the likeliest tokens that have this total probability.
         seed: seed of all random numbers.
         out: write to a file in the format of the data (.txt, .csv, .parquet, .fasta, .npy, .png) instead of printing.
-        accelerator: cpu, cuda, or auto: a GPU if there is one.
-        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
         json_: print JSON: tokens, and each sample as text.
     """
     folder = Run.open(run, recipe)

@@ -8,11 +8,11 @@ from tyro.conf import Positional, arg
 
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import command
+from dmb.app.cli.parsing import OnDevice, OwnRecipe, command
 from dmb.app.runs import Run
 from dmb.app.serve.server import credentials, import_gradio, listening, served, server_of
 from dmb.app.signals import ending_at_once
-from dmb.training.engine import Accelerator, device
+from dmb.training.engine import device
 
 
 def serve(
@@ -20,8 +20,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int | None = None,
     auth: str | None = None,
-    accelerator: Accelerator = "auto",
-    recipe: str | None = None,
+    accelerator: OnDevice = "auto",
+    recipe: OwnRecipe = None,
 ) -> int:
     """Open a page in the browser to play with a run's model: fill in blanks, watch it draw, see what noise destroys.
 
@@ -32,8 +32,6 @@ def serve(
         host: address to listen on. Beyond this machine, --auth is needed.
         port: port to listen on; default: the first free one from 7860.
         auth: USER:PASSWORD that visitors must give; default: the environment variable DMB_AUTH.
-        accelerator: cpu, cuda, or auto: a GPU if there is one.
-        recipe: needed if the run was trained with your own recipe: FILE.py:FUNCTION.
     """
     login = credentials(auth or os.environ.get("DMB_AUTH"), host)
     folder = run or newest(Path("runs"))

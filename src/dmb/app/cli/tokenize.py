@@ -11,7 +11,7 @@ from dmb import data
 from dmb._core.configuration import typed
 from dmb._core.files import append_line, to_json, write_json
 from dmb.app.cli.console import notes
-from dmb.app.cli.parsing import parsed
+from dmb.app.cli.parsing import OnDevice, parsed
 from dmb.app.display import Display, counting, of_first_process, say
 from dmb.app.images import TokenizerSettings, train_tokenizer
 from dmb.app.images.codec import SHEET, SUMMARY
@@ -20,7 +20,7 @@ from dmb.app.records import METRICS, rewind
 from dmb.app.session import alone_in, ended, introduce, stopped_by
 from dmb.data import BUILT_IN
 from dmb.data.reading import as_value_error
-from dmb.training.engine import Accelerator, engine
+from dmb.training.engine import engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +31,23 @@ class Tokenize:
 
     CODES/sheet.png shows images, each beside its reconstruction. Ctrl-C stops it at any time; the same command with
     --resume continues, with its previous settings as defaults.
+
+    Args:
+        source: A folder of images, or cifar10.
+        out: The folder to write.
+        size: Crop each image to a square and resize it to this many pixels a side; None: use squares of one size
+            unchanged.
+        resume: Continue in --out from its newest checkpoint; start if there is none.
+        devices: Number of processes.
     """
 
     source: Annotated[Positional[str], arg(metavar="IMAGES")]
-    """A folder of images, or cifar10."""
     out: Annotated[Path, arg(metavar="CODES", aliases=["-o"])]
-    """The folder to write."""
     size: int | None = None
-    """Crop each image to a square and resize it to this many pixels a side; None: use squares of one size unchanged."""
     resume: bool = False
-    """Continue in --out from its newest checkpoint; start if there is none."""
     settings: TokenizerSettings = field(default_factory=TokenizerSettings)
-    accelerator: Accelerator = "auto"
-    """cpu, cuda, or auto: a GPU if there is one."""
+    accelerator: OnDevice = "auto"
     devices: int = 1
-    """Number of processes."""
 
 
 def main(arguments: list[str]) -> int:
