@@ -63,12 +63,14 @@ class Number(Column):
         self.rows = None if len(self.weights) else rows
         self._cumulative = np.concatenate([[0.0], self.weights.cumsum()])
         self._lasts = np.append(self.firsts[1:], len(self.weights))[: len(self.firsts)]
-        # atoms and bins in the order of their values
-        starts = self.edges[self.firsts] if len(self.firsts) else np.empty(0)
-        order = np.argsort(np.concatenate([self.atoms, starts]), kind="stable")
-        self._of_rank = order  # below len(atoms): an atom; above: a bin
-        self._rank = np.argsort(order) + missing
-        self.labels = [""] * missing + [self._label(which) for which in order.tolist()]
+        # atoms and then bins, with the least and the greatest value of each; a rank is their place by these values
+        low, high = self.edges[self.firsts], self.edges[self._lasts]
+        self._of_rank = np.argsort(np.concatenate([self.atoms, low]), kind="stable")
+        self._rank = np.argsort(self._of_rank) + missing
+        least = map(self._text, np.concatenate([self.atoms, low + step / 2])[self._of_rank])
+        greatest = map(self._text, np.concatenate([self.atoms, high - step / 2])[self._of_rank])
+        spans = (a if a == b else f"{a} to {b}" for a, b in zip(least, greatest, strict=True))
+        self.labels = [""] * missing + [*spans]
 
     @classmethod
     def of(
@@ -103,7 +105,7 @@ class Number(Column):
         states = np.full(len(numbers), -1)
         inside = np.isfinite(numbers)
         if len(self.weights):
-            fits = inside if nearest else inside & self._on_grid(numbers)
+            fits = inside if nearest or not self.step else inside & self._on_grid(numbers)
             cells, bins = self._place(numbers)
             states[fits] = self._rank[len(self.atoms) + bins[fits]]
         if len(self.atoms):
@@ -132,14 +134,11 @@ class Number(Column):
 
     def means(self) -> list[Value]:
         middles = (self.edges[1:] + self.edges[:-1]) / 2
-        found: list[Value] = [None] * self._has_missing
-        for which in self._of_rank.tolist():
-            if which < len(self.atoms):
-                found.append(self._typed(self.atoms[which]))
-            else:
-                cells = slice(self.firsts[which - len(self.atoms)], self._lasts[which - len(self.atoms)])
-                found.append(float(np.average(middles[cells], weights=self.weights[cells])))
-        return found
+        means: list[Value] = [self._typed(atom) for atom in self.atoms]
+        for cells in map(slice, self.firsts, self._lasts):
+            means.append(float(np.average(middles[cells], weights=self.weights[cells])))
+        missing: list[Value] = [None] * self._has_missing
+        return missing + [means[which] for which in self._of_rank]
 
     def expected(self, p: Float[np.ndarray, "b n"], real: bool | None = None) -> list[Value]:
         sizes = np.array([0.0 if mean is None else mean for mean in self.means()], dtype=float)
@@ -176,7 +175,7 @@ class Number(Column):
 
     def describe(self) -> str:
         if not len(self.weights):
-            return f"{len(self.atoms):,} numbers from {self._label(0)} to {self._label(len(self.atoms) - 1)}"
+            return f"{len(self.atoms):,} numbers from {self._text(self.atoms[0])} to {self._text(self.atoms[-1])}"
         what = "whole numbers" if self.integer else "numbers"
         low, high = (self._text(end) for end in (self.edges[0] + self.step / 2, self.edges[-1] - self.step / 2))
         alone = f"{len(self.atoms):,} {'value' if len(self.atoms) == 1 else 'values'} that many rows share"
@@ -225,8 +224,6 @@ class Number(Column):
         return (low >= self.edges[cells]) & (high <= self.edges[cells + 1])
 
     def _on_grid(self, numbers: np.ndarray) -> np.ndarray:
-        if not self.step:
-            return np.ones(len(numbers), dtype=bool)
         steps = (numbers - self.edges[0]) / self.step - 0.5
         return np.isclose(steps, np.round(steps), rtol=0, atol=1e-3)
 
@@ -245,13 +242,6 @@ class Number(Column):
 
     def _text(self, number: float) -> str:
         return f"{number:.{_DECIMALS}g}" if not self.integer else str(round(number))
-
-    def _label(self, which: int) -> str:
-        if which < len(self.atoms):
-            return self._text(self.atoms[which])
-        first, last = self.firsts[which - len(self.atoms)], self._lasts[which - len(self.atoms)]
-        low, high = self.edges[first] + self.step / 2, self.edges[last] - self.step / 2
-        return self._text(low) if self._text(low) == self._text(high) else f"{self._text(low)} to {self._text(high)}"
 
 
 def step_of(values: np.ndarray) -> float:
