@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dmb._core.files import remove_orphans, written_whole
-from dmb.data.reading import Progress
+from dmb.data.reading import Progress, ignore_progress
 
 _CHUNK = 1 << 20
 _HEADER = 128  # bytes: as many as NumPy takes for the arrays that are kept here, of any length
@@ -26,12 +26,11 @@ def data_home() -> Path:
     given = os.environ.get("DMB_DATA") or "~/.cache/dmb"
     try:
         home = Path(given).expanduser().absolute()
+        home.mkdir(parents=True, exist_ok=True)
     except RuntimeError as error:
         raise ValueError(
             f"the data folder {given} is in a home directory that does not exist: set $DMB_DATA"
         ) from error
-    try:
-        home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"the data folder {home} cannot be made ({error.strerror}): set $DMB_DATA") from error
     if not os.access(home, os.W_OK | os.X_OK):
@@ -68,8 +67,8 @@ def downloaded(
     digest: str,
     algorithm: str,
     fetch: bool,
+    progress: Progress | None,
     copy: str = "FILE",
-    progress: Progress | None = None,
 ) -> Iterator[BinaryIO]:
     """The file at `url`, once it is complete and its digest right; it is kept as `path` if the block succeeds.
 
@@ -80,8 +79,8 @@ def downloaded(
         digest: that it must have, as hexadecimal digits.
         algorithm: of the digest, as `hashlib` calls it.
         fetch: whether the user has asked for it; if not, a ValueError says how to.
-        copy: what the user's own copy may be.
         progress: called with the bytes so far and in all (0 if the server does not say).
+        copy: what the user's own copy may be.
     """
     if not fetch:
         raise ValueError(
@@ -90,7 +89,7 @@ def downloaded(
     otherwise = f"get a copy elsewhere and run `dmb prepare {name} --from FILE`"
     with written_whole(tidy(path.parent) / path.name) as part, part.open("w+b") as file:
         found = hashlib.new(algorithm, usedforsecurity=False)
-        done = 0
+        done, progress = 0, progress or ignore_progress
         try:
             with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
                 total = int(answer.headers.get("Content-Length") or 0)
@@ -98,8 +97,7 @@ def downloaded(
                     file.write(chunk)
                     found.update(chunk)
                     done += len(chunk)
-                    if progress is not None:
-                        progress(done, total)
+                    progress(done, total)
         except (OSError, http.client.HTTPException) as error:
             raise ValueError(f"{url} cannot be downloaded ({error}): {otherwise}") from error
         if found.hexdigest() != digest:

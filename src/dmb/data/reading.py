@@ -118,12 +118,12 @@ class File:
         self, progress: Progress | None = None, size: int | None = None, use: Callable[[bytes], Any] = len
     ) -> Iterator[bytes]:
         """Its bytes, `size` at a time, which `use` gets as well; `progress` is called once they have been used."""
+        progress = progress or ignore_progress
         with self.open() as file:
             while chunk := file.read(size or _CHUNK):
                 use(chunk)
                 yield chunk
-                if progress is not None:
-                    progress(file.tell(), self.size)
+                progress(file.tell(), self.size)
 
     def text(self, chunks: Iterator[bytes]) -> Iterator[str]:
         """Its `chunks` as text, with line endings as they are and without a byte order mark."""

@@ -45,7 +45,12 @@ def array(
     if isinstance(source, np.ndarray):
         name, where, parts = "array", "", {"array": source}
     else:
-        name, where, parts = Path(source).name, str(Path(source).absolute()), _load(existing(Path(source)))
+        path = existing(Path(source))
+        name, where = path.name, str(path.absolute())
+        with as_value_error(f"{path} cannot be read as an array"):
+            parts = arrays(path)
+            if len(parts) != 1 and sorted(parts) != sorted(PARTS):
+                raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(parts) or 'none'}")
     parts = {key: _checked(f"{name}: {key}" if len(parts) > 1 else name, values) for key, values in parts.items()}
     if num_states is None:
         num_states = 1 + max(_largest(name, values, most_states) for values in parts.values())
@@ -58,14 +63,6 @@ def array(
         splits = Splits(*rows) if others else split_rows(one, num_states)
     codec = Grid(list(shapes.pop()), num_states)
     return DataSet(name=name, source=where, codec=codec, **splits._asdict())
-
-
-def _load(path: Path) -> dict[str, np.ndarray]:
-    with as_value_error(f"{path} cannot be read as an array"):
-        found = arrays(path)
-        if len(found) != 1 and sorted(found) != sorted(PARTS):
-            raise ValueError(f"it must hold one array, or {', '.join(PARTS)}, got {', '.join(found) or 'none'}")
-        return found
 
 
 def _checked(name: str, values: np.ndarray) -> np.ndarray:

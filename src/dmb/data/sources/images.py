@@ -85,12 +85,17 @@ def images(
     """
     folder = Path(folder)
     states_of_values(levels)  # a mistake is better found before the work than after
-    paths, others = _images_in(folder)
+    files = list(files_in(folder))
+    images = (path for path in files if path.suffix.lower() in EXTENSIONS)
+    paths = sorted(images, key=lambda path: path.relative_to(folder).parts)  # in the same order on every machine
+    if not paths:
+        raise ValueError(f"{folder} must hold images ({', '.join(EXTENSIONS)}), got none")
     classes, labels = _classes(folder, paths)
     if size is not None and not 1 <= size <= 4096:
         raise ValueError(f"size must lie in [1, 4096], got {size}")
     pixels, notes = _pixels(paths, colour, size, progress)
-    if others:
+    if len(files) > len(paths):
+        others = len(files) - len(paths)
         notes.append(f"files not read, with other extensions than {', '.join(EXTENSIONS)}: {others:,}")
     if classes:
         notes.append(f"classes by sub-folder: {shortened(classes)}")
@@ -105,15 +110,6 @@ def images(
         class_names=tuple(classes),
         notes=tuple(notes),
     )
-
-
-def _images_in(folder: Path) -> tuple[list[Path], int]:
-    """In the order of their names below `folder`, which is the same on every machine; and how many other files."""
-    files = list(files_in(folder))
-    paths = [path for path in files if path.suffix.lower() in EXTENSIONS]
-    if not paths:
-        raise ValueError(f"{folder} must hold images ({', '.join(EXTENSIONS)}), got none")
-    return sorted(paths, key=lambda path: path.relative_to(folder).parts), len(files) - len(paths)
 
 
 def _classes(folder: Path, paths: list[Path]) -> tuple[list[str], np.ndarray | None]:

@@ -13,9 +13,9 @@ from dmb.data.base import DataSet
 from dmb.data.cache import cached, data_home, downloaded
 from dmb.data.codecs import Characters
 from dmb.data.reading import Progress, as_value_error, existing
+from dmb.data.sources.built_in import ALPHABET
 from dmb.data.splits import split_stream
 
-ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 URL = "http://mattmahoney.net/dc/text8.zip"
 SIZE = 100_000_000
 ZIP_MD5 = "f26f94c5209bc6159618bad4a559ff81"
@@ -49,7 +49,9 @@ def prepare_text8(source: Path | None = None, progress: Progress | None = None) 
 
 def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progress | None = None) -> np.memmap:
     def chunks() -> Iterator[np.ndarray]:
-        given, keep = source or _found(), _folder() / "text8.zip"
+        copies = (folder / name for folder in (_folder(), data_home()) for name in ("text8", "text8.zip", "text8.gz"))
+        given = source or next((path for path in copies if path.is_file()), None)
+        keep = _folder() / "text8.zip"
         download = downloaded("text8", URL, keep, digest=ZIP_MD5, algorithm="md5", fetch=fetch, progress=progress)
         with existing(given).open("rb") if given else download as file:
             yield from _encoded(file, str(given or URL))
@@ -60,11 +62,6 @@ def _tokens(source: Path | None = None, *, fetch: bool = False, progress: Progre
 def _folder() -> Path:
     folder = data_home() / "text8"
     return data_home() if folder.is_file() else folder  # the user's copy may have the folder's name
-
-
-def _found() -> Path | None:
-    candidates = [folder / name for folder in (_folder(), data_home()) for name in ("text8", "text8.zip", "text8.gz")]
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def _encoded(file: BinaryIO, name: str) -> Iterator[np.ndarray]:
