@@ -16,11 +16,14 @@ from dmb.data.codecs import (
 )
 from dmb.data.loading import BUILT_IN as BUILT_IN, Kind as Kind, kind_of as kind_of, load as load
 from dmb.data.sources.array import array as array
+from dmb.data.sources.built_in import (
+    digits as digits,
+    markov as markov,
+    markov_bits as markov_bits,
+    pydocs as pydocs,
+)
 from dmb.data.sources.cifar10 import cifar10 as cifar10, prepare_cifar10 as prepare_cifar10
-from dmb.data.sources.digits import digits as digits
 from dmb.data.sources.images import images as images
-from dmb.data.sources.markov import markov as markov, markov_bits as markov_bits
-from dmb.data.sources.pydocs import pydocs as pydocs
 from dmb.data.sources.records import records as records
 from dmb.data.sources.table import table as table
 from dmb.data.sources.text import text as text

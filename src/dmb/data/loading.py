@@ -11,11 +11,9 @@ from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
 from dmb.data.reading import Progress, opened
 from dmb.data.sources.array import MOST_STATES, array
+from dmb.data.sources.built_in import digits, markov, pydocs
 from dmb.data.sources.cifar10 import cifar10
-from dmb.data.sources.digits import digits
 from dmb.data.sources.images import EXTENSIONS, images
-from dmb.data.sources.markov import markov
-from dmb.data.sources.pydocs import pydocs
 from dmb.data.sources.records import records
 from dmb.data.sources.table import table
 from dmb.data.sources.text import text

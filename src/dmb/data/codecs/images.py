@@ -46,8 +46,7 @@ class Grid(Codec):
             raise ValueError(f"shape must hold positive sizes, got {shape}")
         if num_states < 1:
             raise ValueError(f"num_states must be at least 1, got {num_states}")
-        self.shape = list(shape)
-        self.num_states = num_states
+        self.shape, self.num_states = list(shape), num_states
         self.fills_folders = len(shape) == 2
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
