@@ -20,8 +20,9 @@ run: $(READY)  ## train, evaluate, sample and report on scikit-learn's digits; w
 test: $(READY)  ## all tests, doctests and documentation snippets
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
-fuzz: $(READY)  ## CASES (default: 10,000) commands on spoilt files, settings and command lines: half an hour on two idle cores
+fuzz: $(READY)  ## CASES (default: 10,000) commands on spoilt files, settings and command lines: half an hour on two idle cores; then 200 kills of training runs
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/engine.py $(or $(CASES),10000)
+	$(BIN)/python tests/fuzz/kills.py
 
 lint: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .
@@ -30,7 +31,7 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## every benchmark; each prints ratios measured side by side in one run
-	for benchmark in cost variance sampling known_entropy conditionals faults; do $(BIN)/python benchmarks/$$benchmark.py; done
+	for benchmark in cost variance sampling known_entropy conditionals; do $(BIN)/python benchmarks/$$benchmark.py; done
 
 $(DOCS_READY): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

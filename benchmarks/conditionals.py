@@ -6,13 +6,14 @@ python benchmarks/conditionals.py [RECIPE …] [--infill SHARE] [--steps N]
 """
 
 import time
+from functools import reduce
 
 import numpy as np
 import torch
 import tyro
 from torch import Tensor
 
-from dmb import Bridge, data, train
+from dmb import Bridge, data, theory, train
 from dmb.app import recipes
 from dmb.data import DataSet
 from dmb.data.columns import Value
@@ -25,56 +26,44 @@ SHAPES: dict[str, tuple[int, ...] | None] = {
 """Recipes, and the shape of the array that each learns; None: a table."""
 
 
-def joint(positions: int, states: int, seed: int = 0) -> np.ndarray:
+def joint(positions: int, states: int, seed: int = 0) -> Tensor:
     """A mixture of two products: positions depend on each other, and every value says something about the others."""
     rng = np.random.default_rng(seed)
     parts = [rng.dirichlet(np.full(states, 0.4), positions) + 0.01 for _ in range(2)]
-    letters = "abcdefgh"[:positions]
-    products = [np.einsum(",".join(letters) + "->" + letters, *(part / part.sum(1, keepdims=True))) for part in parts]
-    return 0.65 * products[0] + 0.35 * products[1]
+    one, other = (reduce(np.multiply.outer, part / part.sum(1, keepdims=True)) for part in parts)
+    return torch.from_numpy(0.65 * one + 0.35 * other)
 
 
-def drawn(mu: np.ndarray, shape: tuple[int, ...] | None) -> DataSet:
+def drawn(mu: Tensor, shape: tuple[int, ...] | None) -> DataSet:
     """Rows as an array of this shape, or as a table."""
-    flat = np.random.default_rng(1).choice(mu.size, ROWS, p=mu.ravel() / mu.sum())
+    flat = np.random.default_rng(1).choice(mu.numel(), ROWS, p=mu.flatten() / mu.sum())
     rows = np.stack(np.unravel_index(flat, mu.shape), axis=1).astype(np.uint8)
     if shape is None:
-        names = [f"column {k}" for k in range(mu.ndim)]
         values: list[list[Value]] = [list(range(states)) for states in mu.shape]
-        return as_data_set(Table(names, rows.astype(np.uint32), values, []), "table")
+        return as_data_set(Table([f"column {k}" for k in range(mu.ndim)], rows.astype(np.uint32), values, []), "table")
     return data.array(rows.reshape(ROWS, *shape), num_states=len(mu))
 
 
-def conditional(mu: np.ndarray, position: int, value: int) -> np.ndarray:
-    """The exact marginals of every position, `[d, n]`, on condition that one has a value."""
-    part = np.take(mu, [value], axis=position)
-    others = range(mu.ndim)
-    rows = [part.sum(tuple(axis for axis in others if axis != i)) for i in others if i != position]
-    rows.insert(position, np.eye(len(mu))[value] * part.sum())
-    return np.stack(rows) / part.sum()
-
-
-def distances(bridge: Bridge, mu: np.ndarray, seed: int = 0) -> dict[str, Tensor]:
+def distances(bridge: Bridge, mu: Tensor, seed: int = 0) -> dict[str, Tensor]:
     """Total variation beyond the expected sampling error, for given values with a share of `LEAST`, by group."""
     positions, states = mu.ndim, len(mu)
     process = bridge.forward_process
     assert process is not None
     doubtful = process.doubtful.expand(positions, -1)
-    shares = [mu.sum(tuple(axis for axis in range(positions) if axis != i)) for i in range(positions)]
-    given = [(i, v) for i in range(positions) for v in range(states) if shares[i][v] > LEAST]
-    template = torch.full((len(given), positions), -1)
-    for row, (position, value) in enumerate(given):
-        template[row, position] = value
+    given = (theory.position_marginals(mu) > LEAST).nonzero()
+    position, value = given.T
+    template = torch.full((len(given), positions), -1).scatter(1, position[:, None], value[:, None])
     generator = torch.Generator().manual_seed(seed)
     samples = bridge.sample(template=template.repeat_interleave(DRAWS, 0), calls=32, generator=generator)
     found: dict[str, list[Tensor]] = {"doubtful": [], "others": []}
-    for (position, value), rows in zip(given, samples.view(len(given), DRAWS, positions), strict=True):
-        exact = torch.from_numpy(conditional(mu, position, value))
-        shown = torch.nn.functional.one_hot(rows, states).double().mean(0)
+    for (i, v), rows in zip(given.tolist(), samples.view(len(given), DRAWS, positions), strict=True):
+        on_condition = torch.zeros_like(mu).index_copy(i, torch.tensor([v]), mu.narrow(i, v, 1))
+        exact = theory.position_marginals(on_condition / on_condition.sum())
+        shares = torch.nn.functional.one_hot(rows, states).double().mean(0)
         # the expected distance of DRAWS exact samples: mean absolute errors of normal variables
         error = (2 / torch.pi * exact * (1 - exact) / DRAWS).sqrt().sum(-1) / 2
-        beyond = ((shown - exact).abs().sum(-1) / 2 - error).clamp(min=0)
-        found["doubtful" if doubtful[position, value] else "others"].append(beyond[torch.arange(positions) != position])
+        beyond = ((shares - exact).abs().sum(-1) / 2 - error).clamp(min=0)
+        found["doubtful" if doubtful[i, v] else "others"].append(beyond[torch.arange(positions) != i])
     return {group: torch.cat(values) for group, values in found.items() if values}
 
 

@@ -4,7 +4,6 @@ python benchmarks/cost.py
 """
 
 import re
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torch.utils.benchmark import Timer
 
 import dmb
 
@@ -72,10 +72,8 @@ def measure(make: Callable[..., Callable[[], object]], repeats: int, *arguments:
     Path("/proc/self/clear_refs").write_text("5")  # begin anew with the peak
     idle = peak_memory()
     call()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    return (time.perf_counter() - start) / repeats, peak_memory() - idle
+    seconds = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads()).timeit(repeats).mean
+    return seconds, peak_memory() - idle
 
 
 def peak_memory() -> float:
@@ -103,11 +101,8 @@ def growth() -> None:
     seconds = []
     for size in SIZES:
         process, x_0 = process_of(size, 1), torch.randint(size, (ELEMENTS // size, 1))
-        process.log_transition(x_0, 0.5)
-        start = time.perf_counter()
-        for _ in range(10):
-            process.log_transition(x_0, 0.5)
-        seconds.append((time.perf_counter() - start) / 10 / len(x_0))
+        timer = Timer("process.log_transition(x_0, 0.5)", globals={"process": process, "x_0": x_0})
+        seconds.append(timer.timeit(10).mean / len(x_0))
         print(f"{size:7d}  {1e6 * seconds[-1]:10.2f}")
     print(f"log-log slope: {np.polyfit(np.log(SIZES), np.log(seconds), 1)[0]:.3f}")
 

@@ -3,7 +3,9 @@
 Both draw the very same samples; the network is untrained, which costs the same. Also how long fewer, larger steps take.
 """
 
-import time
+from functools import partial
+from statistics import median
+from timeit import repeat
 
 import torch
 
@@ -28,24 +30,16 @@ def made(kind: type[dmb.OrderedTransformer]) -> dmb.Bridge:
     return dmb.OrderedBridge(dmb.orders.Random(LENGTH), network, states)
 
 
-def seconds(bridge: dmb.Bridge, steps: int | None) -> tuple[float, torch.Tensor]:
-    """The least of several times, and the samples."""
-    best = float("inf")
-    for _ in range(REPEATS):
-        start = time.process_time()
-        x = bridge.sample(COUNT, generator=torch.Generator().manual_seed(0), calls=steps)
-        best = min(best, time.process_time() - start)
-    return best, x
-
-
 def main() -> None:
     torch.set_num_threads(1)
-    kept, again = made(dmb.OrderedTransformer), made(ReadsAgain)
-    print(f"{COUNT} samples of {LENGTH} letters, 4 blocks of width 128, one thread; CPU seconds, best of {REPEATS}")
-    for words, steps in (("one at a time", None), ("16 calls", 16), ("4 calls", 4)):
-        (with_memory, x), (without, y) = seconds(kept, steps), seconds(again, steps)
+    bridges = made(dmb.OrderedTransformer), made(ReadsAgain)
+    print(f"{COUNT} samples of {LENGTH} letters, 4 blocks of width 128, one thread; seconds, median of {REPEATS}")
+    for words, calls in (("one at a time", None), ("16 calls", 16), ("4 calls", 4)):
+        draws = [partial(bridge.sample, COUNT, calls=calls) for bridge in bridges]
+        x, y = (draw(generator=torch.Generator().manual_seed(0)) for draw in draws)
         assert x.equal(y)
-        print(f"  {words:32}kept {with_memory:7.3f}   read again {without:7.3f}   ratio {without / with_memory:5.1f}")
+        kept, again = (median(repeat(draw, number=1, repeat=REPEATS)) for draw in draws)
+        print(f"  {words:32}kept {kept:7.3f}   read again {again:7.3f}   ratio {again / kept:5.1f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Kill training runs at random moments and around renames, flushes and deletions; resume each; compare the weights.
+"""The campaign of kills: training runs die at random moments and around renames, flushes and deletions, and go on.
 
 A run that is over is compared with one that nobody touched, and the next one starts. Runs are forks of one process that
 has imported everything, so that kills hit training and not imports.
 
-python benchmarks/faults.py [KILLS]
+python tests/fuzz/kills.py [KILLS]
 """
 
 import os
