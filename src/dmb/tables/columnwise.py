@@ -28,17 +28,29 @@ def column_network(states: States, codec: Columns, *, width: int, blocks: int, d
     return network
 
 
-def column_training(rows: int, columns: int, batch_size: int = 256) -> TrainingSettings:
-    """Training by default; a row of a network for each column teaches all columns at once, and costs as much.
+def column_training(
+    rows: int,
+    columns: int,
+    batch_size: int = 256,
+    *,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    patience: int = 4,
+    seed: int = 0,
+) -> TrainingSettings:
+    """Training, with defaults for so many rows and columns.
 
-    There, the gradient is not clipped: one norm for all columns would let the hardest slow down the others.
+    Of a network for each column the gradient is not clipped: one norm for all would let the hardest column slow down
+    the others. One row trains every column there, at the cost of as many rows of one network for all columns.
     """
     of_a_pass = rows / batch_size
     if is_narrow(columns):
-        steps, rate, clip = min(max(20 * of_a_pass, 400), 1500, 30_000 / columns), 4e-3, 0.0
+        usual, rate, clip = min(max(20 * of_a_pass, 400), 1500, 30_000 / columns), 4e-3, 0.0
     else:
-        steps, rate, clip = min(max(90 * of_a_pass, 1000), 4000), 2e-3, 1.0
+        usual, rate, clip = min(max(90 * of_a_pass, 1000), 4000), 2e-3, 1.0
+    steps = int(usual) if steps is None else steps
     return TrainingSettings(
-        cycles=1, score_steps=int(steps), matrix_steps=0, batch_size=batch_size, learning_rate=rate, decay="cosine",
-        clip=clip, patience=4, evaluate_every=max(50, int(steps) // 20),
+        cycles=1, score_steps=steps, matrix_steps=0, batch_size=batch_size, decay="cosine", clip=clip,
+        learning_rate=rate if learning_rate is None else learning_rate, patience=patience,
+        evaluate_every=max(50, steps // 20), seed=seed,
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dmb._core.configuration import Configurable
@@ -83,6 +82,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     array([[1., 0.]])
     """
 
+    bridge_: Bridge
+    codec_: Columns
+    _like: Any = None
+
     def __init__(
         self,
         *,
@@ -111,12 +114,9 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         data = as_data_set(content, "frame", kinds=kinds, bins=self.bins, test=False)
         assert isinstance(data.codec, Columns)
         bridge = self._untrained(data)
-        usual = column_training(len(data.train), data.num_positions, self.batch_size)
-        steps = usual.score_steps if self.steps is None else self.steps
-        rate = usual.learning_rate if self.learning_rate is None else self.learning_rate
-        settings = replace(
-            usual, score_steps=steps, learning_rate=rate, evaluate_every=max(50, steps // 20), patience=self.patience,
-            seed=self.random_state,
+        settings = column_training(
+            len(data.train), data.num_positions, self.batch_size,
+            steps=self.steps, learning_rate=self.learning_rate, patience=self.patience, seed=self.random_state,
         )  # fmt: skip
         for progress in train(bridge, data, settings):
             if self.report is not None:
@@ -133,18 +133,14 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             torch.manual_seed(self.random_state)
             network = column_network(states, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
         if is_narrow(data.num_positions):
-            return OrderedBridge(Fixed(self._written(codec)), network, states)
+            names = codec.names if self.order is None else [name for name in self.order if name not in codec.left_out]
+            if sorted(names) != sorted(codec.names):
+                raise ValueError(f"order must name all columns once, {', '.join(codec.names)}, got {', '.join(names)}")
+            return OrderedBridge(Fixed([codec.names.index(name) for name in names]), network, states)
         process = BridgeProcess.from_marginals(
             data.marginals(), mask=True, floor=0.0, init="gather", state_counts=data.state_counts
         )
         return MarkovBridge(process, network)
-
-    def _written(self, codec: Columns) -> list[int]:
-        """The columns in the order in which they are written."""
-        names = codec.names if self.order is None else [name for name in self.order if name not in codec.left_out]
-        if sorted(names) != sorted(codec.names):
-            raise ValueError(f"order must name all columns once, {', '.join(codec.names)}, got {', '.join(names)}")
-        return [codec.names.index(name) for name in names]
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -178,7 +174,9 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
         codec = self._codec
-        template = self._template(given or {})
+        template = torch.full((1, self.n_features_in_), -1)
+        for name, value in (given or {}).items():
+            template[0, self._position(name)] = self._state(name, value)
         generator = self._generator(random_state)
         kept, found, drawn = [], 0, 0
         while found < n:
@@ -329,17 +327,16 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         model.bridge_, model.codec_, model.notes_ = bridge, codec, []
         return model
 
+    def _like_rows(self) -> Any:
+        """A frame without rows, with the library and the types of the one that was learned; default: of pandas."""
+        return frames.empty("pandas", {}) if self._like is None else self._like
+
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     @property
     def _codec(self) -> Columns:
-        if not hasattr(self, "codec_"):
-            raise NotFittedError("this TableModel has not learned a table yet: call fit first")
+        check_is_fitted(self, "codec_", msg="this %(name)s has not learned a table yet: call fit first")
         return self.codec_
-
-    def _like_rows(self) -> Any:
-        """A frame without rows, with the library and the types of the one that was learned."""
-        return self._like if hasattr(self, "_like") else frames.empty("pandas", {})
 
     def _generator(self, random_state: int | None) -> torch.Generator:
         """Random numbers of this seed, or new ones."""
@@ -353,12 +350,6 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         if column not in self._codec.names:
             raise ValueError(f"column must be one of {', '.join(self._codec.names)}, got {column!r}")
         return self._codec.names.index(column)
-
-    def _template(self, given: Mapping[str, Value]) -> Int[Tensor, "1 d"]:
-        template = torch.full((1, self.n_features_in_), -1)
-        for name, value in given.items():
-            template[0, self._position(name)] = self._state(name, value)
-        return template
 
     def _state(self, name: str, value: Value) -> int:
         column = self._codec.columns[self._position(name)]

@@ -1,8 +1,8 @@
 """How like real rows synthetic rows are."""
 
+import itertools
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time
-from itertools import combinations
+from datetime import UTC, date, datetime, time
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -81,16 +81,14 @@ def quality(
     tables = [np.stack([column.parts[part] for column in columns], axis=1) for part in range(3)]
     kinds = np.array([not column.numeric for column in columns])
     targets = [i for i, column in enumerate(columns) if 2 <= column.distinct() <= _CLASSES][-_TARGETS:]
-    total, done = 2 + _FOLDS + len(targets), 0
+    steps = itertools.count(1)
 
     def advance() -> None:
-        nonlocal done
-        done += 1
         if progress is not None:
-            progress(done, total)
+            progress(next(steps), 2 + _FOLDS + len(targets))
 
     shapes = [column.likeness() for column in columns]
-    pairs = [_pair(one, other) for one, other in combinations(columns, 2)]
+    pairs = [_pair(one, other) for one, other in itertools.combinations(columns, 2)]
     advance()
     auc, error = _auc(tables[0], tables[1], kinds, seed, advance)
     found = [_accuracy(tables[0], tables[1], target, kinds, seed, advance) for target in targets]
@@ -128,14 +126,12 @@ def _names(rows: Rows) -> list[str]:
 
 def _columns(rows: Rows, names: list[str], rng: np.random.Generator, most: int = _MOST) -> dict[str, list[Any]]:
     """Columns as lists: all rows, or `most` of them at random."""
-    frame = rows if isinstance(rows, Mapping) else nw.from_native(rows, eager_only=True)
-    count = len(frame[names[0]])
-    if count > most:
-        chosen = np.sort(rng.choice(count, most, replace=False)).tolist()
-        if isinstance(rows, Mapping):
-            return {name: [rows[name][k] for k in chosen] for name in names}
-        frame = frame[chosen]
-    return {name: list(frame[name]) if isinstance(rows, Mapping) else frame[name].to_list() for name in names}
+    if not isinstance(rows, Mapping):
+        frame = nw.from_native(rows, eager_only=True)
+        rows = {name: frame[name].to_list() for name in names}
+    size = len(rows[names[0]])
+    chosen = np.sort(rng.choice(size, most, replace=False)).tolist() if size > most else range(size)
+    return {name: [rows[name][k] for k in chosen] for name in names}
 
 
 class _Codes:
@@ -146,13 +142,11 @@ class _Codes:
         given = [value for part in parts for value in part if not is_missing(value)]
         self.numeric = bool(given) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in given)
         if self.numeric:
-            self.parts = [
-                np.array([np.nan if is_missing(value) else value for value in part], dtype=float) for part in parts
-            ]
+            values = [[np.nan if is_missing(value) else value for value in part] for part in parts]
         else:
-            names = sorted({str(value) for part in parts for value in part})
-            known = {name: code for code, name in enumerate(names)}
-            self.parts = [np.array([known[str(value)] for value in part], dtype=float) for part in parts]
+            codes = {name: code for code, name in enumerate(sorted({str(v) for part in parts for v in part}))}
+            values = [[codes[str(value)] for value in part] for part in parts]
+        self.parts = [np.array(part, dtype=float) for part in values]
 
     def distinct(self) -> int:
         """Number of values that real rows have."""
@@ -161,16 +155,14 @@ class _Codes:
     def likeness(self) -> float:
         one, other = self.parts[:2]
         if not self.numeric:
-            return 1 - _variation(_shares(one), _shares(other))
+            return 1 - _variation(one, other)
         gap = abs(np.isnan(one).mean() - np.isnan(other).mean())
         one, other = np.sort(one[~np.isnan(one)]), np.sort(other[~np.isnan(other)])
         if not len(one) or not len(other):
             return 1 - float(gap)
         at = np.concatenate([one, other])
-        distance = np.abs(
-            np.searchsorted(one, at, "right") / len(one) - np.searchsorted(other, at, "right") / len(other)
-        ).max()
-        return 1 - max(float(distance), float(gap))
+        below, others = (np.searchsorted(values, at, "right") / len(values) for values in (one, other))
+        return 1 - max(float(np.abs(below - others).max()), float(gap))
 
     def binned(self) -> list[np.ndarray]:
         if not self.numeric:
@@ -189,8 +181,7 @@ def _pair(one: _Codes, other: _Codes) -> float:
             spread = here.sum() > 1 and x[here].std() > 0 and y[here].std() > 0
             found.append(np.corrcoef(x[here], y[here])[0, 1] if spread else 0.0)
         return 1 - abs(found[0] - found[1]) / 2
-    tables = [a * 1e6 + b for a, b in zip(one.binned(), other.binned(), strict=True)]
-    return 1 - _variation(*map(_shares, tables))
+    return 1 - _variation(*(a * 1e6 + b for a, b in zip(one.binned(), other.binned(), strict=True)))
 
 
 def _auc(
@@ -215,16 +206,14 @@ def _accuracy(
     advance: Callable[[], None],
 ) -> float:
     """How often a column of real rows is predicted by what gradient boosting learned of synthetic rows."""
-    (x, y), (x_real, y_real) = (
-        (np.delete(rows, target, axis=1), np.nan_to_num(rows[:, target], nan=-1.0)) for rows in (synthetic, real)
-    )
-    both, kinds = np.concatenate([x, x_real]), np.delete(categories, target)
+    x, x_real = (np.delete(rows, target, axis=1) for rows in (synthetic, real))
+    y, y_real = (np.nan_to_num(rows[:, target], nan=-1.0).astype(str) for rows in (synthetic, real))
+    predicted = y[:1]
     if len(np.unique(y)) > 1 and x.shape[1]:
-        predicted = _classifier(both, kinds, seed).fit(x, y.astype(str)).predict(x_real)
-    else:
-        predicted = np.full(len(y_real), y[:1].astype(str)[0])
+        classifier = _classifier(np.concatenate([x, x_real]), np.delete(categories, target), seed)
+        predicted = classifier.fit(x, y).predict(x_real)
     advance()
-    return float((predicted == y_real.astype(str)).mean())
+    return float((predicted == y_real).mean())
 
 
 def _classifier(x: np.ndarray, categories: np.ndarray, seed: int, **options: Any) -> HistGradientBoostingClassifier:
@@ -259,17 +248,15 @@ def _moment(value: Any) -> Any:
     if not isinstance(value, date) or is_missing(value):
         return value
     moment = value if isinstance(value, datetime) else datetime.combine(value, time())
-    return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+    return moment.replace(tzinfo=UTC).timestamp()
 
 
 def _some(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
     return rows if len(rows) <= most else rows[rng.choice(len(rows), most, replace=False)]
 
 
-def _shares(values: np.ndarray) -> dict[float, float]:
-    distinct, counts = np.unique(values, return_counts=True)
-    return dict(zip(distinct.tolist(), (counts / len(values)).tolist(), strict=True))
-
-
-def _variation(one: dict[float, float], other: dict[float, float]) -> float:
-    return sum(abs(one.get(key, 0.0) - other.get(key, 0.0)) for key in one.keys() | other.keys()) / 2
+def _variation(one: np.ndarray, other: np.ndarray) -> float:
+    """The total variation between the values of two samples."""
+    distinct, codes = np.unique(np.concatenate([one, other]), return_inverse=True)
+    shares = [np.bincount(part, minlength=len(distinct)) / len(part) for part in np.split(codes, [len(one)])]
+    return float(np.abs(shares[0] - shares[1]).sum() / 2)
