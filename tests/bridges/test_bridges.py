@@ -174,7 +174,9 @@ def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tm
 
 def test_an_option_that_does_not_exist_is_refused(tmp_path):
     small_bridge().save_pretrained(tmp_path)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'map_locaton'"):
+    with pytest.raises(
+        ValueError, match=r"Bridge.from_pretrained has no option map_locaton: did you mean map_location\?"
+    ):
         dmb.Bridge.from_pretrained(tmp_path, map_locaton="cpu")
 
 

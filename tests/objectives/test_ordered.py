@@ -432,11 +432,6 @@ def test_orders_that_teach_nothing_are_refused():
         ValueError, match="orders must be at least 2 to learn speeds, by comparing orders of a sequence, got 1"
     ):
         bridge.loss(STATES, learn_order=True)
-    plain = toys.model("masked diffusion", MU)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'orders'"):
-        plain.loss(STATES, orders=2)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'times'"):
-        bridge.loss(STATES, times=None)
 
 
 def test_a_position_without_some_states_never_pays_for_them():

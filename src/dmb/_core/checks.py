@@ -1,9 +1,17 @@
 """What users hand in is checked once, at the door: a `ValueError` names the argument, the rule and the value."""
 
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -98,3 +106,31 @@ def labels(label: Tensor, count: int, num_classes: int) -> Int[Tensor, " b"]:
         worst = label[(label < -1) | (label >= num_classes)][0].item()
         raise ValueError(f"label must lie in [0, {num_classes}), or be -1 for none, got {worst}")
     return label
+
+
+def known_options(method: Callable[P, R]) -> Callable[P, R]:
+    """The method, with a ValueError for an option that it does not have: the error names the one that may be meant."""
+    known = inspect.signature(method).parameters
+
+    @wraps(method)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        for name in options.keys() - known.keys():
+            owner = args[0] if isinstance(args[0], type) else type(args[0])
+            raise ValueError(_unknown_option(owner, method.__name__, name, [*known]))
+        return method(*args, **options)
+
+    return checked
+
+
+def _unknown_option(kind: type, method: str, option: str, known: list[str]) -> str:
+    """What to say of it: a class beside this one has it, or one that is spelt alike is meant, or these are all."""
+    base: type[object] = [each for each in kind.mro() if hasattr(each, method)][-1]
+    parameters = {each: inspect.signature(getattr(each, method)).parameters for each in base.__subclasses__()}
+    having = [each.__name__ for each, names in parameters.items() if option in names]
+    if having:
+        cure = f"{' and '.join(having)} has it"
+    elif like := get_close_matches(option, known, 1):
+        cure = f"did you mean {like[0]}?"
+    else:
+        cure = f"it has {', '.join(known[1:])}"
+    return f"{kind.__name__}.{method} has no option {option}: {cure}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
+from dmb._core import checks
 from dmb._core.configuration import Configurable
 from dmb._core.files import read_tensors, write_json, write_tensors
 
@@ -96,6 +97,7 @@ class Pretrained(Configurable, nn.Module):
         )
 
     @classmethod
+    @checks.known_options
     def from_pretrained(
         cls: type[Model],
         pretrained_model_name_or_path: str | Path,

@@ -21,7 +21,7 @@ from dmb.objectives.variance import CostBaseline, Reduce, TimeDensity
 from dmb.orders import WriteOrder
 from dmb.processes import ForwardProcess
 from dmb.processes.states import States
-from dmb.sampling import Decoding, Sampler, State, estimate_marginals, legal_states, split_template
+from dmb.sampling import SAMPLERS, Decoding, Sampler, State, estimate_marginals, legal_states, split_template
 
 if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
@@ -146,6 +146,9 @@ class Bridge(Pretrained, ABC):
     @abstractmethod
     def samplers(self) -> tuple[str, ...]:
         """Names of the sampling algorithms of this model, the default first."""
+
+    lacks_samplers: ClassVar[str]
+    """Why it has not all of `dmb.sampling.SAMPLERS`."""
 
     @property
     @abstractmethod
@@ -303,6 +306,7 @@ class Bridge(Pretrained, ABC):
 
     # -- sampling -----------------------------------------------------------------------------------------------------
 
+    @checks.known_options
     def sample(
         self,
         count: int | None = None,
@@ -325,6 +329,7 @@ class Bridge(Pretrained, ABC):
         )  # fmt: skip
         return last.x
 
+    @checks.known_options
     def trajectory(
         self,
         count: int | None = None,
@@ -364,6 +369,10 @@ class Bridge(Pretrained, ABC):
         >>> [round(state.t, 2) for state in bridge.trajectory(4, calls=4, grid="uniform")]
         [1.0, 0.75, 0.5, 0.25, 0.0]
         """
+        sampler = self.samplers[0] if sampler is None else sampler
+        if isinstance(sampler, str) and sampler not in self.samplers:
+            cure = f", which {self.lacks_samplers}" if sampler in SAMPLERS else ""
+            raise ValueError(f"sampler must be one of {', '.join(self.samplers)}, got {sampler!r}{cure}")
         rows = 1 if template is None or template.ndim == 1 else len(template)
         if count is None:
             count = rows if label is None else len(label)
@@ -389,7 +398,7 @@ class Bridge(Pretrained, ABC):
         count: int,
         kept: Int[Tensor, "r d"] | None,
         calls: int | None,
-        sampler: str | Sampler | None,
+        sampler: str | Sampler,
         grid: str | Float[Tensor, " k"],
         generator: torch.Generator | None,
     ) -> Iterator[State]:

@@ -72,6 +72,7 @@ class MarkovBridge(Bridge):
     """
 
     corruption_name, corruption_title, has_prior = "process", "Forward process", True
+    lacks_samplers = "needs head='mean'"
     parts: ClassVar[dict[str, type]] = {"process": ForwardProcess, "network": Network, "head": Head}
 
     def __init__(
@@ -122,6 +123,7 @@ class MarkovBridge(Bridge):
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
+    @checks.known_options
     def loss(
         self,
         x_0: Int[Tensor, "b d"],
@@ -162,6 +164,7 @@ class MarkovBridge(Bridge):
         """Marginals of the data, with the names that they never visit."""
         return F.pad(mu, (0, self.num_states - mu.shape[-1])).to(self.process.p_0)
 
+    @checks.known_options
     def bound(
         self,
         x_0: Int[Tensor, "N d"] | Sliceable,
@@ -316,12 +319,11 @@ class MarkovBridge(Bridge):
         count: int,
         kept: Int[Tensor, "r d"] | None,
         calls: int | None,
-        sampler: str | Sampler | None,
+        sampler: str | Sampler,
         grid: str | Float[Tensor, " k"],
         generator: torch.Generator | None,
     ) -> Iterator[State]:
-        sampler = self.samplers[0] if sampler is None else sampler
-        run = SAMPLERS[checks.choice("sampler", sampler, tuple(SAMPLERS))] if isinstance(sampler, str) else sampler
+        run = SAMPLERS[sampler] if isinstance(sampler, str) else sampler
         x_T = draw_prior(self.process, count, legal=decoding.legal, generator=generator)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)

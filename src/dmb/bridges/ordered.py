@@ -59,7 +59,7 @@ class OrderedBridge(Bridge):
     meaning_of_time = "Time is the share of masked tokens."
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
     has_posterior, believes_given = True, True
-    samplers = ("ancestral", "first_hitting")
+    samplers, lacks_samplers = ("ancestral", "first_hitting"), "a MarkovBridge has"
 
     def __init__(self, order: WriteOrder, network: nn.Module, states: States, lengths: Lengths | None = None):
         super().__init__()
@@ -122,6 +122,7 @@ class OrderedBridge(Bridge):
         logits = torch.where(self.states.data_states, output.to(numerics.at_least_float32(output)), -torch.inf)
         return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
+    @checks.known_options
     def loss(
         self,
         x_0: Int[Tensor, "b d"],
@@ -191,6 +192,7 @@ class OrderedBridge(Bridge):
         turn = self.turns(len(given), given=given, generator=generator)
         return mixed_turns(turn, any_order, given=given, generator=generator)
 
+    @checks.known_options
     @torch.no_grad()
     def bound(
         self,
@@ -333,13 +335,12 @@ class OrderedBridge(Bridge):
         count: int,
         kept: Int[Tensor, "r d"] | None,
         calls: int | None,
-        sampler: str | Sampler | None,
+        sampler: str | Sampler,
         grid: str | Float[Tensor, " k"],
         generator: torch.Generator | None,
     ) -> Iterator[State]:
-        if sampler is not None and not isinstance(sampler, str):
+        if not isinstance(sampler, str):
             raise ValueError(f"sampler must be one of {', '.join(self.samplers)} for an OrderedBridge, got a function")
-        name = checks.choice("sampler", sampler or self.samplers[0], self.samplers)
         shares = share_grid(self.usual_calls if calls is None else calls, grid)
         x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and decoding.given is not None:
@@ -349,7 +350,7 @@ class OrderedBridge(Bridge):
         if self.from_left and len(shares) <= blanks:
             kind = type(self.ordered).__name__
             raise ValueError(f"calls must be left out for a {kind}, which writes one of {blanks} blanks per call")
-        one_by_one = name == "first_hitting" or self.from_left or (calls is None and grid == "canonical")
+        one_by_one = sampler == "first_hitting" or self.from_left or (calls is None and grid == "canonical")
         return in_order(self.ordered, self.states, decoding, x_T, turn, None if one_by_one else shares, generator)
 
     def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
