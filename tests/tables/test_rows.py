@@ -231,7 +231,8 @@ def test_a_network_of_one_order_keeps_it(monkeypatch, calls):
         for weight in network.parameters():
             weight.copy_(torch.randn(weight.shape, generator=seeded(weight.numel(), "weight")))
     bridge = dmb.OrderedBridge(order, network, states)
-    torch.testing.assert_close(bridge.nats_from_left(EVERY).sum(-1).double(), bridge.bound(EVERY).score)
+    nats = bridge.eval().token_nats(EVERY, order.turns(len(EVERY)))
+    torch.testing.assert_close(nats.sum(-1).double(), bridge.train().bound(EVERY).score)
     assert rows.draw(bridge, torch.full((5, 3), -1), seeded(0, "rows")).shape == (5, 3)
     assert bridge.sample(0).shape == (0, 3)
     found = rows.log_prob(bridge, EVERY, seeded(0, "order"))

@@ -19,7 +19,6 @@ from dmb.networks import Network
 from dmb.objectives.bound import Bound
 from dmb.objectives.variance import CostBaseline, Reduce, TimeDensity
 from dmb.orders import WriteOrder
-from dmb.processes import ForwardProcess
 from dmb.processes.states import States
 from dmb.sampling import SAMPLERS, Decoding, Sampler, State, estimate_marginals, legal_states, split_template
 
@@ -86,6 +85,8 @@ class Bridge(Pretrained, ABC):
     """The same on a page."""
     has_prior: ClassVar[bool]
     """Whether the bound has a part that depends on what destroys data alone: `J_Q`."""
+    figures: ClassVar[tuple[str, ...]]
+    """The figures of a report that say something of what destroys data."""
     meaning_of_time: ClassVar[str] = ""
     """What is to be said of the time of a state, if it is not that of a forward process."""
     parts: ClassVar[dict[str, Any]]
@@ -174,11 +175,6 @@ class Bridge(Pretrained, ABC):
         """About how many network calls fill in so many blanks."""
 
     @property
-    def forward_process(self) -> ForwardProcess | None:
-        """The forward process, if noise is added at drawn times."""
-        return None
-
-    @property
     @abstractmethod
     def believes_given(self) -> bool:
         """Whether the model takes given tokens for data, whichever they are."""
@@ -248,12 +244,6 @@ class Bridge(Pretrained, ABC):
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)` at each position, of a state on the way from noise to data."""
-
-    def nats_from_left(
-        self, x_0: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
-    ) -> Float[Tensor, "b d"] | None:
-        """`-log p` of each token given those to its left, if the model writes no other way; otherwise None."""
-        return None
 
     @abstractmethod
     def corrupt(

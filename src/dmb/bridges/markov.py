@@ -72,6 +72,7 @@ class MarkovBridge(Bridge):
     """
 
     corruption_name, corruption_title, has_prior = "process", "Forward process", True
+    figures = ("cycles", "rates", "survival", "speeds", "clocks")
     lacks_samplers = "needs head='mean'"
     parts: ClassVar[dict[str, type]] = {"process": ForwardProcess, "network": Network, "head": Head}
 
@@ -116,10 +117,6 @@ class MarkovBridge(Bridge):
 
     def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
         return calls + (blanks if sampler == "first_hitting" else 0)
-
-    @property
-    def forward_process(self) -> ForwardProcess:
-        return self.process
 
     # -- learning -----------------------------------------------------------------------------------------------------
 

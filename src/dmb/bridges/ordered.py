@@ -56,6 +56,7 @@ class OrderedBridge(Bridge):
     """
 
     corruption_name, corruption_title, has_prior = "order", "Order of writing", False
+    figures = ("speeds",)
     meaning_of_time = "Time is the share of masked tokens."
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
     has_posterior, believes_given = True, True
@@ -301,15 +302,6 @@ class OrderedBridge(Bridge):
 
     def write_order(self) -> WriteOrder:
         return self.order
-
-    def nats_from_left(
-        self, x_0: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
-    ) -> Float[Tensor, "b d"] | None:
-        if not self.from_left:
-            return None
-        x_0, label, _ = self._data(x_0, label, None)
-        with self._evaluating():
-            return self.token_nats(x_0, self.order.turns(len(x_0)), label)
 
     def corrupt(
         self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None

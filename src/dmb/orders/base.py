@@ -48,6 +48,12 @@ class WriteOrder(nn.Module, Configurable, ABC):
         """The call of the network that writes each position; -1 for given ones. See `by_call`."""
         return by_call(self.turns(batch, given=given, generator=generator), shares, given)
 
+    def describe(self) -> str:
+        """What happens to tokens, in a sentence."""
+        learned = any(True for _ in self.parameters())
+        how = ", each at a speed of its own" if learned else f" in an order of kind {type(self).__name__}"
+        return f"Masked diffusion: positions are masked one by one{how}, and the model learns to put tokens back."
+
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
         """How fast each position is masked, and so how late it is written, if the order is drawn by such speeds."""

@@ -226,6 +226,10 @@ class ForwardProcess(Door):
         """
         return False
 
+    def describe(self) -> str:
+        """What happens to tokens, in a sentence."""
+        return f"A process of class {type(self).__name__}."
+
     def learned(self) -> Float[Tensor, "d k"] | None:
         """What training changes, for reports: one number per clock or state of each position; None if nothing."""
         return None

@@ -13,7 +13,7 @@ from dmb._core import numerics
 from dmb._core.configuration import Configurable, under
 from dmb.processes import fused, kernels, making
 from dmb.processes.base import ForwardProcess, Time, When
-from dmb.processes.clocks import Clocks, Steady
+from dmb.processes.clocks import Clocks, Steady, Varying
 from dmb.processes.hierarchies import Hierarchy, Line
 from dmb.processes.shapes import positions
 from dmb.processes.span import Span
@@ -335,6 +335,14 @@ class BridgeProcess(ForwardProcess):
         span = self._gained(None, rang)
         landing = torch.where(jumps, span.climb_below(span.at(x_t), source, generator), x_t)
         return torch.where(jumps, self.schedule.inverse(rang, self.exits), 0.0), landing
+
+    def describe(self) -> str:
+        if self.only_masks and self.names == 1:
+            return "Masked diffusion: positions are masked one by one, and the model learns to put tokens back."
+        clocks = "clocks that vary in time" if isinstance(self.clocks, Varying) else "steady clocks"
+        if isinstance(self.hierarchy, Line):
+            return f"The paper's chain: states in a line, lifted to higher ranks by {clocks}, one per rank."
+        return f"Diffusion through clusters: states become names of clusters in a tree, by {clocks}, one per cluster."
 
     def config(self) -> dict[str, Any]:
         parts = {name: getattr(self, name).to_config() for name in ("hierarchy", "clocks", "schedule")}

@@ -195,6 +195,9 @@ class TokenwiseMasking(ForwardProcess):
         masked = numerics.times_log_ratio(numerics.log1mexp(intensity), log_p[:, -1:])
         return torch.where(self.legal, stayed + masked, 0.0)
 
+    def describe(self) -> str:
+        return "Masking with a schedule of its own for every state (GenMD4)."
+
     def config(self) -> dict[str, Any]:
         return {"num_positions": self.num_positions, "schedule": self.schedule.to_config()}
 

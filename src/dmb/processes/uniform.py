@@ -129,6 +129,9 @@ class UniformProcess(ForwardProcess):
         same = log_same.exp() * (log_same - log_p)
         return torch.where(self.legal, numerics.prefix_sum(other) + numerics.suffix_sum(other) + same, 0.0)
 
+    def describe(self) -> str:
+        return "Uniform noise: a token is replaced by any state, all equally likely."
+
     def config(self) -> dict[str, Any]:
         sizes = {"num_positions": self.num_positions, "num_states": self.num_states}
         return {**sizes, "schedule": self.schedule.to_config()}

@@ -274,7 +274,7 @@ def test_speeds_of_any_size_make_paths_whose_time_is_the_share_of_masks(tmp_path
     data = text(tmp_path, length=64, count=4000)
     run = ordered(tmp_path / "run", data, [0 * RAMP, RAMP], log_speeds=RAMP)
     contents = Contents(run, 0)
-    assert contents.process is None
+    assert contents.bridge.figures == ("speeds",)
     path = contents.bridge.corruption_path(contents.examples[:1], 8, generator=torch.Generator().manual_seed(0))
     masked = [int((state.x == contents.bridge.num_states - 1).sum()) for state in path]
     np.testing.assert_allclose([state.t for state in path], np.linspace(0, 1, 8))

@@ -17,8 +17,6 @@ from dmb.app.records import BoundResult, Record, best, read_bounds, read_images,
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
 from dmb.data.codecs import Columns, ImageCodec, Records, Text
-from dmb.processes import BridgeProcess, TokenwiseMasking, UniformProcess
-from dmb.processes.hierarchies import Line
 from dmb.version import __version__
 
 MARK = "<!-- Written by dmb card. Delete this line, and dmb card will not replace this file. -->"
@@ -64,8 +62,9 @@ def render(run: Run, licence: str | None = None) -> str:
     name = source(run)
     body = environment.get_template("card.jinja").render(
         run=run, bridge=bridge, name=name, bounds=[(bound, _evaluation(run, bound)) for bound in bounds],
-        best=chosen, last=records[-1] if records else None, images=read_images(run.path), process=_process(bridge),
-        learned=_learned(bridge, records), head=_head(bridge), licence=licence, code=code, block=block,
+        best=chosen, last=records[-1] if records else None, images=read_images(run.path),
+        process=bridge.corruption.describe(), learned=_learned(bridge, records), head=_head(bridge),
+        licence=licence, code=code, block=block,
         duration=duration, finite=math.isfinite, folder=shlex.quote(_public(run.path)), version=__version__,
         mark=Markdown(MARK), command=_training(run),
         own=repr(run.recipe.name) if ".py:" in run.recipe.name else None,
@@ -117,27 +116,6 @@ def _evaluation(run: Run, bound: BoundResult) -> str:
     words += ["--samples", str(bound.samples), "--seed", str(bound.seed)]
     words += ["--sequences", str(bound.sequences)] if bound.sequences < bound.of_sequences else []
     return shlex.join(words)
-
-
-def _process(bridge: Bridge) -> str:
-    """What the forward process is, in a sentence."""
-    process = bridge.forward_process
-    masked = "Masked diffusion: positions are masked one by one{}, and the model learns to put tokens back."
-    if process is None:
-        kind = f" in an order of kind {type(bridge.corruption).__name__}"
-        return masked.format(", each at a speed of its own" if bridge.learned()["log_speeds"] else kind)
-    if isinstance(process, UniformProcess):
-        return "Uniform noise: a token is replaced by any state, all equally likely."
-    if isinstance(process, TokenwiseMasking):
-        return "Masking with a schedule of its own for every state (GenMD4)."
-    if not isinstance(process, BridgeProcess):
-        return f"A process of class {type(process).__name__}."
-    if process.only_masks and process.names == 1:
-        return masked.format("")
-    clocks = "clocks that vary in time" if type(process.clocks).__name__ == "Varying" else "steady clocks"
-    if isinstance(process.hierarchy, Line):
-        return f"The paper's chain: states in a line, lifted to higher ranks by {clocks}, one per rank."
-    return f"Diffusion through clusters: states become names of clusters in a tree, by {clocks}, one per cluster."
 
 
 def _learned(bridge: Bridge, records: list[Record]) -> str:

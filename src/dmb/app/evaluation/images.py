@@ -254,7 +254,7 @@ def image_quality(
         seed: of the samples.
         progress: see `drawing.Stages`.
     """
-    calls = max(calls, bridge.least_calls) if bridge.from_left else calls
+    calls = max(calls, bridge.least_calls)
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), calls=calls, sampler=sampler, guidance=guidance, seed=seed,

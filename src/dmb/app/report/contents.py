@@ -37,8 +37,6 @@ class Contents:
         self.columns = self.view.columns if isinstance(self.view, Cells) else None
         """Names of the columns of a table; None for other data, in which a token means the same at every position."""
         self.symbols = Symbols(run.codec, self.bridge.states)
-        self.process = self.bridge.forward_process
-        """None if masks are written in an order, without times."""
         samples, self.calls = effort(self.bridge)
         generator = seeded(seed, "report", "samples", device=self.bridge.device)
         self.reverse = reverse_path(self.bridge, samples, self.calls, generator=generator)

@@ -22,8 +22,11 @@ ALIKE, MOVED = 0.01, 0.05
 
 def learned(contents: Contents) -> list[Block]:
     """Figures, of which those that would say nothing are left out."""
-    makers = (_cycles, _by_clock, _survival, _speeds, _over_training)
-    return [block for make in makers if (block := make(contents)) is not None]
+    makers = {
+        "cycles": _cycles, "rates": _by_clock, "survival": _survival, "speeds": _speeds, "clocks": _over_training
+    }  # fmt: skip
+    blocks = (makers[name](contents) for name in contents.bridge.figures)
+    return [block for block in blocks if block is not None]
 
 
 @torch.no_grad()
@@ -96,9 +99,7 @@ def _by_clock(contents: Contents) -> Block | None:
 
 
 def _survival(contents: Contents) -> Block | None:
-    process, columns = contents.process, contents.columns
-    if process is None:
-        return None
+    process, columns = contents.bridge.corruption, contents.columns
     states, chance = survival_by_state(process, TIMES, pooled=columns is None)
     if not len(states) or np.ptp(chance, axis=0).max() < ALIKE:
         return None
@@ -132,11 +133,9 @@ def _speeds(contents: Contents) -> Block | None:
 
 def _over_training(contents: Contents) -> Block | None:
     """Rates or exponents of the clocks that moved most."""
-    process = contents.process
-    now = None if process is None or (process.only_masks and process.names == 1) else process.learned()
-    if now is None:
-        return None
-    if _matrix_records(contents):  # `_by_clock` shows them
+    process = contents.bridge.corruption
+    now = None if process.only_masks and process.names == 1 else process.learned()
+    if now is None or _matrix_records(contents):  # which `_by_clock` shows
         return None
     records = [r for r in contents.records if len(r.alpha) == now.shape[1]]
     first, last = (np.array(r.alpha) for r in (records[0], records[-1])) if records else (np.zeros(0), np.zeros(0))
@@ -156,7 +155,7 @@ def _over_training(contents: Contents) -> Block | None:
 
 def _clock(contents: Contents, k: int) -> str:
     """The state that a clock leads into or an exponent belongs to, where that is the same at all positions."""
-    process = contents.process
+    process = contents.bridge.corruption
     into = process.hierarchy.clock_into if isinstance(process, BridgeProcess) else None
     if contents.columns is not None or (into is not None and not (into == into[:1]).all()):
         return f"{'state' if into is None else 'clock'} {k + 1}"

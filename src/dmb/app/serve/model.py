@@ -227,9 +227,8 @@ class Playground:
         """By the chain rule, from left to right: what is not written must come last."""
         if (written.int().diff() > 0).any():
             raise ValueError("this model writes from left to right: the blanks must come last")
-        bridge = self.bridge
-        costs = bridge.nats_from_left(x, label)
-        assert costs is not None
+        bridge, x = self.bridge, x.to(self.bridge.device)
+        costs = bridge.token_nats(x, bridge.write_order().turns(1), None if label is None else label.to(x.device))
         nats = costs[0, written.to(costs.device)].double().sum().item()
         if bridge.lengths is not None:
             nats += bridge.lengths.nats(bridge.lengths.of(x)).item()
