@@ -123,3 +123,17 @@ def test_calls_write_every_blank_once_by_turns_and_a_row_as_if_it_were_alone(nam
         for index in range(calls):  # the share of blanks that is left, to the nearest position
             left = int((written > index).sum())
             assert left == blanks - round(blanks * (index + 1) / calls)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_generator_of_the_host_draws_for_an_order_on_any_device(name, monkeypatch):
+    """PyTorch asks this of a GPU, which a test may not have."""
+    rand = torch.rand
+
+    def draw(*shape, generator=None, device=None, **options):
+        assert generator is None or generator.device == torch.device(device or "cpu")
+        return rand(*shape, generator=generator, device=device, **options)
+
+    order = CASES[name]().to("meta")
+    monkeypatch.setattr(torch, "rand", draw)
+    assert order.turns(2, generator=torch.Generator()).device.type == "meta"

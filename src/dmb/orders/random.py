@@ -81,8 +81,8 @@ def draw_turns(
     tensor([[2, 1, 0],
             [2, 1, 0]])
     """
-    shape = (batch, len(log_speeds))
-    waiting = numerics.exponential(shape, generator=generator, device=log_speeds.device)
+    device = log_speeds.device if generator is None else generator.device
+    waiting = numerics.exponential((batch, len(log_speeds)), generator=generator, device=device).to(log_speeds.device)
     log_time = waiting.log() - log_speeds.detach()  # in logarithms, which may span hundreds of units
     return given_first(log_time.argsort(dim=-1, descending=True), given)
 
