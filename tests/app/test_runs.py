@@ -2,6 +2,7 @@ import dataclasses
 import io
 import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -93,13 +94,25 @@ def test_of_two_runs_that_start_at_one_moment_in_one_folder_the_second_is_refuse
         with monkeypatch.context() as patch:
             patch.setattr(Run, "create", create)
             with pytest.raises(ValueError, match="another process is training in") as caught:
-                session(recipe, tmp_path / "run", resume=False, console=Console(quiet=True), accelerator="cpu")
+                session(
+                    recipe,
+                    tmp_path / "run",
+                    resume=False,
+                    console=Console(quiet=True),
+                    launch=partial(engine, accelerator="cpu"),
+                )
             refused.append(caught)
         raise ValueError("far enough")
 
     monkeypatch.setattr(Run, "create", created)
     with pytest.raises(ValueError, match="far enough"):
-        session(recipe, tmp_path / "run", resume=False, console=Console(quiet=True), accelerator="cpu")
+        session(
+            recipe,
+            tmp_path / "run",
+            resume=False,
+            console=Console(quiet=True),
+            launch=partial(engine, accelerator="cpu"),
+        )
     assert refused
     assert not (tmp_path / "run" / "run.json").exists()
 

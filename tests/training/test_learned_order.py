@@ -8,10 +8,8 @@ import dmb
 from dmb import orders
 from dmb._core.seeding import seeded
 from dmb.orders import waves
-from dmb.training import TrainingSettings, engine
+from dmb.training import BridgeLearner, TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.learner import Learner
-from dmb.training.phases import score_step
 from stopping import StopAfter, same
 
 QUICK = {
@@ -105,7 +103,7 @@ def test_speeds_that_are_not_learned_stay():
     data = made()
     bridge = make(data)
     bridge.order.requires_grad_(False)
-    run(bridge, data, matrix_objective="prior", orders=1)
+    run(bridge, data, matrix_objective="prior", orders=1, matrix_steps=0)
     assert (bridge.order.log_speeds == 0).all()
 
 
@@ -118,9 +116,9 @@ def first_step(accumulate, infill, singles, any_order):
     with torch.no_grad():  # a network that knows nothing yet has no order to prefer
         for parameter in bridge.network.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
-    learner = Learner(bridge, settings, engine(accelerator="cpu"))
+    learner = BridgeLearner(bridge, data, settings, engine(accelerator="cpu"))
     noted = [
-        ("network", learner.network, learner._score_optimiser),
+        ("network", learner.network, learner.score_optimiser),
         ("order", learner.corruption, learner.matrix_optimiser),
     ]
     for name, module, optimiser in noted:
@@ -129,16 +127,16 @@ def first_step(accumulate, infill, singles, any_order):
                 {f"{name}.{key}": p.grad.clone() for key, p in module.named_parameters() if p.grad is not None}
             )
         )
-    return score_step(learner, data.train), seen
+    return learner.score_step(), seen
 
 
 @pytest.mark.parametrize(("infill", "singles", "any_order"), [(0.0, 0, 0.0), (0.5, 0, 0.0), (0.5, 2, 0.5)])
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill, singles, any_order):
-    whole, gradients = first_step(1, infill, singles, any_order)
-    part, others = first_step(parts, infill, singles, any_order)
-    assert part.loss_bits == pytest.approx(whole.loss_bits, rel=1e-9)
-    assert part.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-6)
+    (loss, gradient_norm), gradients = first_step(1, infill, singles, any_order)
+    (other_loss, other_norm), others = first_step(parts, infill, singles, any_order)
+    assert other_loss == pytest.approx(loss, rel=1e-9)
+    assert other_norm == pytest.approx(gradient_norm, rel=1e-6)
     assert gradients.keys() == others.keys()
     assert gradients["order.weights"].abs().max() > 1e-3
     for name, gradient in gradients.items():
@@ -147,16 +145,16 @@ def test_accumulated_parts_give_the_gradients_of_the_whole_batch(parts, infill, 
 
 def test_a_batch_holds_so_many_paths_not_sequences():
     data, seen = made(), []
-    learner = Learner(make(data), TrainingSettings(**QUICK), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, TrainingSettings(**QUICK), engine(accelerator="cpu"))
     learner.network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    score_step(learner, data.train)
+    learner.score_step()
     [x] = seen
     assert x.shape == (16, 4)
     assert torch.equal(x[:8], x[8:])
     assert torch.equal(x[:8], data.train.batch(8, step=0, seed=0).x_0)
-    learner = Learner(make(data), TrainingSettings(**QUICK | {"singles": 6}), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, TrainingSettings(**QUICK | {"singles": 6}), engine(accelerator="cpu"))
     learner.network.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    score_step(learner, data.train)
+    learner.score_step()
     assert torch.equal(seen[-1][:14], data.train.batch(14, step=0, seed=0).x_0)
     assert torch.equal(seen[-1][14:], seen[-1][[0, 7]])
 
@@ -301,3 +299,20 @@ def test_j_q_still_teaches_a_mask_how_fast_to_be_where_times_are_drawn():
     before = bridge.prior_loss().item()
     run(bridge, data, matrix_objective="prior", orders=1, matrix_steps=20, matrix_learning_rate=0.1)
     assert bridge.prior_loss().item() < 0.5 * before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("start", "random"), ("adapt_times", False), ("matrix_steps", 3), ("matrix_tolerance", 0.1),
+     ("matrix_learning_rate", 0.1), ("matrix_weight_decay", 0.1), ("matrix_clip", 1.0)],
+)  # fmt: skip
+def test_a_setting_of_the_other_model_is_refused_if_it_is_chosen(name, value):
+    """Settings that are taken as a whole, as from a recipe, may have others."""
+    data, objective = made(), {"matrix_objective": "prior", "orders": 1}
+    bridge = make(data)
+    bridge.order.requires_grad_(False)
+    with pytest.raises(ValueError, match=f"{name} has no effect on an OrderedBridge, .*: leave it out"):
+        dmb.train(bridge, data, **objective, **{name: value})
+    dmb.train(bridge, data, TrainingSettings(**objective, **{name: value}))
+    neutral = {"start": "histogram", "matrix_steps": 0, "matrix_clip": 0.0, "reestimate": False, "adapt_times": True}
+    dmb.train(bridge, data, **objective, **neutral)

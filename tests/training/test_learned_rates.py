@@ -11,9 +11,8 @@ from dmb import theory
 from dmb._core import numerics, seeding
 from dmb.objectives import score_entropy as losses
 from dmb.objectives.variance import CostBaseline
-from dmb.training import engine
+from dmb.training import BridgeLearner, engine
 from dmb.training.engine import OneDevice
-from dmb.training.learner import Learner
 
 MU = toys.distribution(3, 3, seed=4)  # two positions that depend on each other
 STATES = torch.cartesian_prod(torch.arange(3), torch.arange(3))
@@ -315,7 +314,7 @@ def test_a_clock_that_has_slowed_down_to_nothing_is_not_wound_up_again():
 
 def test_what_a_run_learns_beside_the_model_lies_on_the_device_of_the_run(monkeypatch):
     # no number can be read from this device
-    monkeypatch.setattr(Learner, "prior_bits", lambda _: 0.0)
+    monkeypatch.setattr(BridgeLearner, "prior_bits", lambda _: 0.0)
     monkeypatch.setattr(AveragedModel, "to", lambda average, _: average)
     learner = Learner(bridge_for("bridge"), dmb.TrainingSettings(), OneDevice("meta"))
     assert {tensor.device.type for tensor in learner.estimator.tensors().values()} == {"meta"}

@@ -3,18 +3,20 @@
 import json
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 import dmb
+from dmb._core import checks
 from dmb.app.compare.rows import ROWS
 from dmb.app.recipes import recipe
 from dmb.processes.clocks import ASLEEP
-from dmb.training import TrainingSettings, engine
-from dmb.training.learner import Learner
-from dmb.training.phases import matrix_phase
+from dmb.training import BridgeLearner, Trainer, TrainingSettings, engine
+from dmb.training.engine import OneDevice
 
 # how often a space and the letters from a to z occur in the first 5,000,000 letters of Text8
 TEXT8 = [
@@ -29,14 +31,17 @@ AS_AUTHORS = {"matrix_learning_rate": 1e-3, "matrix_weight_decay": 0.01, "matrix
 def learner(process, settings, marginals=None):
     """Of a bridge whose network plays no part."""
     bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1, conditioning=8).to(process.dtype))
-    return Learner(bridge, settings, engine(accelerator="cpu"), marginals)
+    data = SimpleNamespace(
+        marginals=lambda: process.p_0.clone() if marginals is None else marginals, codec=SimpleNamespace(token="token")
+    )
+    return BridgeLearner(bridge, data, settings, engine(accelerator="cpu"))
 
 
 def learn(process, steps, marginals=None, **options):
     """The rates after some steps on J_Q, and J_Q before and after in bits per token."""
     trained = learner(process, TrainingSettings(matrix_steps=steps, **AS_AUTHORS | options), marginals)
     before = trained.prior_bits()
-    list(matrix_phase(trained, None))
+    list(Trainer(trained).matrix_learning())
     return trained.corruption.alpha.detach(), before, trained.prior_bits()
 
 
@@ -59,9 +64,10 @@ def test_rates_and_j_q_follow_the_trace_of_the_papers_code():
     process.set_marginals((p_0 / p_0.sum())[process.rank])
     trained = learner(process, TrainingSettings(matrix_steps=10_300, **AS_AUTHORS | {"matrix_clip": 1 / 16}), mu)
     seen = {0: (trained.prior_bits(), trained.corruption.alpha.detach()[0])}
-    for _ in matrix_phase(trained, None):
-        if trained.progress.phase_step in wanted:
-            seen[trained.progress.phase_step] = (trained.prior_bits(), trained.corruption.alpha.detach()[0].clone())
+    for step in range(1, 10_301):
+        trained.matrix_step()
+        if step in wanted:
+            seen[step] = (trained.prior_bits(), trained.corruption.alpha.detach()[0].clone())
     for step, (nats, rates) in wanted.items():
         bits, alpha = seen[step]
         assert bits * math.log(2) == pytest.approx(nats, rel=0.02)
@@ -100,7 +106,7 @@ def test_what_bears_the_papers_name_is_alive_after_the_first_matrix_learning(nam
     def run(wanted):
         trained = learner(wanted.process.build(data), wanted.training, data.marginals())
         before = trained.prior_bits()
-        list(matrix_phase(trained, data.train))
+        list(Trainer(trained).matrix_learning())
         return lives(trained.corruption.alpha.detach(), before, trained.prior_bits(), fall)
 
     assert run(wanted)
@@ -218,3 +224,32 @@ def test_a_random_start_is_one_vector_for_all_positions():
     mu = data.marginals().double()
     divergence = (mu * (mu / first[:, :-1].double()).log2()).sum(-1).mean().item()
     assert started[0].marginal_bits() == pytest.approx(divergence)
+
+
+@pytest.mark.parametrize("learn", ["linear", "log"])
+def test_without_a_tolerance_a_step_waits_for_no_device(monkeypatch, learn):
+    """No number can be read from this device; what the process checks at its door is left out."""
+    monkeypatch.setattr(checks, "distribution", lambda name, p, shape: p)
+    process = dmb.BridgeProcess.from_marginals(marginals().float(), init="uniform", learn=learn)
+    monkeypatch.setattr(BridgeLearner, "prior_bits", lambda _: 0.0)
+    monkeypatch.setattr(AveragedModel, "to", lambda average, _: average)
+    data = SimpleNamespace(marginals=lambda: marginals().float())
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
+    learner = BridgeLearner(bridge, data, TrainingSettings(), OneDevice("meta"))
+    for _ in range(3):
+        learner.matrix_step()
+    with pytest.raises(RuntimeError, match="meta"):
+        learner.checkpoint()
+
+
+def test_rates_that_are_not_finite_are_noticed_before_they_are_saved(tmp_path, monkeypatch):
+    """The step is named, though no step has waited for its figures."""
+    mu = marginals()
+    process = dmb.BridgeProcess.from_marginals(mu, init="uniform", learn="linear")
+    trained = learner(process, TrainingSettings(matrix_steps=5), mu)
+    trained.progress.phase_step = 3
+    monkeypatch.setattr(dmb.MarkovBridge, "prior_loss", lambda self, mu: math.inf * self.process.alpha.sum())
+    trained.matrix_step()
+    with pytest.raises(FloatingPointError, match=r"J_Q is inf in Matrix-learning, cycle 0, step 3: does p_0"):
+        Trainer(trained, tmp_path)._save()
+    assert not (tmp_path / "checkpoints").exists()

@@ -1,8 +1,11 @@
 import copy
+import dataclasses
 import functools
+import inspect
 import itertools
 import math
 import shutil
+import typing
 
 import numpy as np
 import pytest
@@ -12,10 +15,9 @@ from safetensors.torch import save_file
 import dmb
 from dmb._core import numerics, seeding
 from dmb.data import Batch
-from dmb.training import TrainingSettings, engine
+from dmb.training import BridgeLearner, TrainingSettings, engine
 from dmb.training.checkpoint import Checkpoints
-from dmb.training.learner import Learner
-from dmb.training.phases import matrix_phase, score_phase
+from dmb.training.settings import TrainingOptions
 from stopping import StopAfter, same
 
 QUICK = {
@@ -43,6 +45,13 @@ def make(data, *, head="mean", dropout=0.1, seed=0, **options):
 
 def run(bridge, data, **options):
     return list(dmb.train(bridge, data, fabric=engine(accelerator="cpu"), **(QUICK | options)))
+
+
+def steps_of(learner, count):
+    """What so many steps of Score-learning give."""
+    for _ in range(count):
+        yield learner.score_step()
+        learner.progress.step += 1
 
 
 def weights(bridge):
@@ -147,7 +156,7 @@ def test_the_clock_ends_a_run_with_an_evaluation_and_a_checkpoint(tmp_path, data
 
 def test_a_limit_of_time_lowers_the_learning_rate_to_nothing(data, monkeypatch):
     seconds = itertools.count()
-    monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("dmb.training.trainer.time.perf_counter", lambda: float(next(seconds)))
     options = {"decay": "cosine", "log_every": 1, "evaluate_every": 10_000, "score_steps": 10_000, "warmup": 0}
     rates = [r.learning_rate for r in run(make(data), data, minutes=1.0, **options) if r.phase == "score"]
     assert len(rates) < 60
@@ -158,7 +167,7 @@ def test_a_limit_of_time_lowers_the_learning_rate_to_nothing(data, monkeypatch):
 
 def test_warming_up_takes_at_most_a_tenth_of_the_time(data, monkeypatch):
     seconds = itertools.count()
-    monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("dmb.training.trainer.time.perf_counter", lambda: float(next(seconds)))
     options = {"log_every": 1, "evaluate_every": 10_000, "score_steps": 10_000, "warmup": 1000, "matrix_steps": 0}
     rates = [r.learning_rate for r in run(make(data), data, minutes=1.0, **options) if r.phase == "score"]
     tenth = len(rates) // 10
@@ -230,10 +239,12 @@ def test_training_comes_close_to_the_entropy_and_stays_above_it(data):
 
 
 def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
-    learner = Learner(make(data), TrainingSettings(matrix_steps=20), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, TrainingSettings(matrix_steps=20), engine(accelerator="cpu"))
     before = {name: p.clone() for name, p in learner.network.named_parameters()}
-    trace = list(matrix_phase(learner, data.train))
-    assert len(trace) == 20
+    trace = []
+    for _ in range(20):
+        learner.matrix_step()
+        trace.append(learner.prior_bits())
     assert all(late < early for early, late in itertools.pairwise(trace))
     # by dense matrices: Σ_i Σ_x μ_i(x) KL(P_i[x] || μ_i P_i)
     P, mu = learner.corruption.to_dense(1.0).double(), learner.corruption.p_0.double()
@@ -246,9 +257,9 @@ def test_matrix_learning_lowers_the_exact_prior_part_and_nothing_else(data):
 @pytest.mark.usefixtures("no_type_checks")
 def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
     bridge = make(data, dropout=0.0)
-    settings = TrainingSettings(score_steps=250, batch_size=16, learning_rate=1e-12, weight_decay=0.0)
-    learner = Learner(bridge, settings, engine(accelerator="cpu"))
-    steps = torch.tensor([step.loss_bits for step in score_phase(learner, data.train)])
+    settings = TrainingSettings(batch_size=16, learning_rate=1e-12, weight_decay=0.0)
+    learner = BridgeLearner(bridge, data, settings, engine(accelerator="cpu"))
+    steps = torch.tensor([bits for bits, _ in steps_of(learner, 250)])
     assert learner.estimator.density.seen[0].sum() > 1000  # there is a density, and it has learnt
     u = numerics.stratified_times(1000, generator=seeding.seeded("times"))
     assert learner.estimator.density.at(u)[1].std() > 0.1
@@ -259,10 +270,9 @@ def test_times_that_adapt_leave_the_mean_of_the_loss_as_it_is(data):
 
 
 def test_score_learning_leaves_the_rates_alone(data):
-    learner = Learner(make(data), TrainingSettings(score_steps=3, batch_size=8), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, TrainingSettings(batch_size=8), engine(accelerator="cpu"))
     before = learner.corruption.clocks.log_rates.clone()
-    steps = list(score_phase(learner, data.train))
-    assert len(steps) == learner.progress.step == 3
+    list(steps_of(learner, 3))
     assert torch.equal(learner.corruption.clocks.log_rates, before)
     assert learner.corruption.clocks.log_rates.grad is None
 
@@ -278,7 +288,7 @@ def test_marginals_are_estimated_again_after_a_random_start(tmp_path, data):
         "evaluate_every": 120,
         "chain_calls": 24,
     }
-    learner = Learner(make(data, dropout=0.0), TrainingSettings(start="random"), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data, dropout=0.0), data, TrainingSettings(start="random"), engine(accelerator="cpu"))
     truth = data.marginals()
     assert (learner.corruption.p_0 - truth).abs().sum(-1).mean() > 0.2
     run(make(data, dropout=0.0), data, folder=tmp_path, start="random", **options)
@@ -305,16 +315,17 @@ def test_without_reestimation_the_histogram_stays(data):
 def test_tolerances_end_their_phase_or_the_whole(data, options, steps, monkeypatch):
     taken = {"matrix": 0, "score": 0}
 
-    def counted(name, phase):
-        def wrapper(*args):
-            for step in phase(*args):
-                taken[name] += 1
-                yield step
+    def counted(name):
+        step = getattr(BridgeLearner, f"{name}_step")
 
-        return wrapper
+        def wrapper(self):
+            taken[name] += 1
+            return step(self)
 
-    monkeypatch.setattr("dmb.training.trainer.matrix_phase", counted("matrix", matrix_phase))
-    monkeypatch.setattr("dmb.training.trainer.score_phase", counted("score", score_phase))
+        monkeypatch.setattr(BridgeLearner, f"{name}_step", wrapper)
+
+    counted("matrix")
+    counted("score")
     run(make(data), data, **options)
     assert taken == steps
 
@@ -324,39 +335,39 @@ def test_tolerances_end_their_phase_or_the_whole(data, options, steps, monkeypat
 
 def test_the_learning_rate_warms_up_and_falls_along_a_cosine(data):
     settings = TrainingSettings(cycles=1, score_steps=100, warmup=10, learning_rate=0.5, decay="cosine")
-    learner = Learner(make(data), settings, engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, settings, engine(accelerator="cpu"))
     other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(other, T_max=100)
     for step in range(101):
         learner.progress.step = step
         learner.set_rates()
         expected = cosine.get_last_lr()[0] * min(1.0, (step + 1) / 10)
-        assert learner.learning_rate == pytest.approx(expected, abs=1e-9)
+        assert learner.score_optimiser.param_groups[0]["lr"] == pytest.approx(expected, abs=1e-9)
         other.step()
         cosine.step()
     learner.progress.step = 150  # a run that was made shorter
     learner.set_rates()
-    assert learner.learning_rate == 0.0
+    assert learner.score_optimiser.param_groups[0]["lr"] == 0.0
 
 
 def test_weight_decay_acts_on_matrices_and_turns_off_at_its_step(data):
     settings = TrainingSettings(learning_rate=0.1, warmup=0, weight_decay=0.5, weight_decay_until=7)
-    learner = Learner(make(data), settings, engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, settings, engine(accelerator="cpu"))
     decays = {}
     for step in (0, 6, 7, 50):
         learner.progress.step = step
         learner.set_rates()
         decays[step] = {
-            p.ndim: group["weight_decay"] for group in learner._score_optimiser.param_groups for p in group["params"]
+            p.ndim: group["weight_decay"] for group in learner.score_optimiser.param_groups for p in group["params"]
         }
     assert decays[0] == decays[6] == {1: 0.0, 2: 0.5}
     assert decays[7] == decays[50] == {1: 0.0, 2: 0.0}
 
 
 def test_the_averaged_weights_follow_their_recursion(data):
-    learner = Learner(make(data), TrainingSettings(ema=0.8, batch_size=8, score_steps=30), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, TrainingSettings(ema=0.8, batch_size=8), engine(accelerator="cpu"))
     expected = None
-    for count, _ in enumerate(score_phase(learner, data.train)):
+    for count, _ in enumerate(steps_of(learner, 30)):
         now = learner.network.output.weight.detach().double()
         decay = min(0.8, (1 + count) / (10 + count))
         expected = now if expected is None else decay * expected + (1 - decay) * now
@@ -376,21 +387,21 @@ def test_the_bridge_holds_the_weights_that_were_best_on_validation(data):
 
 def test_gradients_are_clipped_to_the_norm_that_is_asked(data):
     settings = TrainingSettings(clip=1e-3, batch_size=8, learning_rate=1.0, warmup=0, weight_decay=0.0)
-    learner = Learner(make(data), settings, engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, settings, engine(accelerator="cpu"))
     seen = []
-    learner._score_optimiser.register_step_pre_hook(
+    learner.score_optimiser.register_step_pre_hook(
         lambda optimiser, *_: seen.append(
             torch.cat([p.grad.flatten() for g in optimiser.param_groups for p in g["params"] if p.grad is not None])
         )
     )
-    step = next(score_phase(learner, data.train))
-    assert step.gradient_norm > 1e-2
+    _, gradient_norm = learner.score_step()
+    assert gradient_norm > 1e-2
     assert seen[0].norm().item() == pytest.approx(1e-3, rel=1e-2)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
 def test_the_loss_is_in_float32_whatever_the_network_computes_in(data, precision):
-    learner = Learner(make(data), TrainingSettings(), engine(accelerator="cpu", precision=precision))
+    learner = BridgeLearner(make(data), data, TrainingSettings(), engine(accelerator="cpu", precision=precision))
     x_0 = data.train[:4]
     inner = []
     learner.network.output.register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
@@ -454,9 +465,9 @@ def test_a_tied_process_keeps_one_row_of_marginals(tmp_path, data):
 def test_training_leaves_the_global_generator_as_it_was(data):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    learner = Learner(make(data), TrainingSettings(batch_size=8), engine(accelerator="cpu"))
+    learner = BridgeLearner(make(data), data, TrainingSettings(batch_size=8), engine(accelerator="cpu"))
     torch.manual_seed(3)
-    next(score_phase(learner, data.train))
+    learner.score_step()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -485,8 +496,20 @@ def test_settings_that_make_no_sense_are_refused_by_name(name, value):
 
 
 def test_an_unknown_setting_is_refused_with_those_that_exist(data):
-    with pytest.raises(ValueError, match="no training setting called steps: choose from cycles"):
+    with pytest.raises(
+        ValueError, match=r"no training setting called steps: did you mean score_steps\? choose from cyc"
+    ):
         dmb.train(make(data), data, steps=3)
+    with pytest.raises(ValueError, match="no training setting called noise: choose from cycles"):
+        dmb.train(make(data), data, noise=3)
+
+
+def test_help_and_type_checkers_know_every_setting():
+    fields = dataclasses.fields(TrainingSettings)
+    assert typing.get_type_hints(TrainingOptions) == typing.get_type_hints(TrainingSettings)
+    shown = inspect.signature(dmb.train).parameters
+    assert {field.name: field.default for field in fields}.items() <= {n: p.default for n, p in shown.items()}.items()
+    assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in shown.values())
 
 
 def test_data_of_another_shape_are_refused(data):
@@ -509,8 +532,9 @@ def test_labels_reach_the_network(data):
     process = dmb.BridgeProcess.from_marginals(labelled.marginals())
     network = dmb.MLP(17, 64, width=8, blocks=1, num_classes=10)
     seen = []
-    learner = Learner(dmb.MarkovBridge(process, network), TrainingSettings(batch_size=4), engine(accelerator="cpu"))
+    bridge = dmb.MarkovBridge(process, network)
+    learner = BridgeLearner(bridge, labelled, TrainingSettings(batch_size=4), engine(accelerator="cpu"))
     learner.network.register_forward_pre_hook(lambda _, args, options: seen.append(options["label"]), with_kwargs=True)
-    next(score_phase(learner, labelled.train))
+    learner.score_step()
     batch: Batch = labelled.train.batch(4, step=0, seed=0)
     assert torch.equal(seen[0], batch.label)

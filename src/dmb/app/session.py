@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -21,10 +20,8 @@ from dmb.app.signals import Signals
 from dmb.bridges import Bridge
 from dmb.data import DataSet
 from dmb.data.codecs import Picture
-from dmb.training import Engine, Fact, TrainingReport, TrainingSettings
+from dmb.training import BridgeLearner, Engine, Fact, Trainer, TrainingReport, TrainingSettings
 from dmb.training.engine import engine, exit_now
-from dmb.training.loop import Loop
-from dmb.training.trainer import Algorithm1
 
 MODEL = ("data.", "process.", "order.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""
@@ -33,7 +30,13 @@ MANY_PIXELS = 1000
 
 
 def session(
-    recipe: Recipe, path: Path, *, resume: bool, console: Console, own: str | None = None, **options: Any
+    recipe: Recipe,
+    path: Path,
+    *,
+    resume: bool,
+    console: Console,
+    own: str | None = None,
+    launch: Callable[[], Engine] = engine,
 ) -> int:
     """Train in the folder `path`; 0, or 128 plus the number of the signal that stopped it.
 
@@ -45,19 +48,19 @@ def session(
         resume: continue what is there.
         console: where to show progress.
         own: the user's own recipe of the run, if any; see `Run.open`.
-        options: of `dmb.training.engine`.
+        launch: starts the engine, and with it other processes, once mistakes have been found.
     """
     # find mistakes before several processes are started, which would all report them
     with counting(of_first_process(console), "reading the data") as progress:
         if resume:
             run = Run.open(path, own)
-            _refuse_another_model(run.recipe, recipe)
+            _check_same_model(run.recipe, recipe)
             data = run.data(progress=progress)
         else:
             Run.refuse_existing(path)
             data = recipe.data.load(progress=progress)
     model = recipe.build(data)
-    fabric = engine(**options)
+    fabric = launch()
     recipe.check(model, data, fabric)
     path = Path(fabric.broadcast(str(path)))  # its name may be the time, which differs between machines
     chief, again = fabric.is_global_zero, ["dmb", "resume", str(path), *([] if own is None else ["--recipe", own])]
@@ -69,7 +72,7 @@ def session(
     with ExitStack() as stack:
         signals = stack.enter_context(alone_in(path, fabric, begin))
         # `recipe.check` has made the checks of `train`
-        reports = Loop(Algorithm1(model, data, recipe.training, fabric), fabric, path, resume, signals).run()
+        reports = Trainer(BridgeLearner(model, data, recipe.training, fabric), path, resume, signals).run()
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
@@ -154,7 +157,7 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     return 1.2 * each * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
 
 
-def _refuse_another_model(before: Recipe, now: Recipe) -> None:
+def _check_same_model(before: Recipe, now: Recipe) -> None:
     changed = [name for name in before.differences(now) if name.startswith(MODEL)]
     if changed:
         names = ", ".join(changed)

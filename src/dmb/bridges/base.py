@@ -1,7 +1,7 @@
 """What both models share: labels, lengths, templates, sampling, files, and what training asks of a model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -440,8 +440,11 @@ class Bridge(Pretrained, ABC):
         """The loss of Matrix-learning: `J_Q` in nats per sequence, exact and differentiable, no batch."""
 
     @abstractmethod
-    def check_settings(self, settings: "TrainingSettings") -> None:
-        """A ValueError if this bridge cannot be trained with these settings."""
+    def check_settings(self, settings: "TrainingSettings", chosen: Collection[str] = ()) -> None:
+        """A ValueError if this bridge cannot be trained with these settings.
+
+        So is one of the settings that the caller has `chosen` one by one, if it has no effect.
+        """
 
     @abstractmethod
     def infill_share(self, settings: "TrainingSettings") -> float:

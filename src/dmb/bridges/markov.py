@@ -1,7 +1,7 @@
 """The paper's model: a forward process adds noise at drawn times, and a network reverses it."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
@@ -364,7 +364,7 @@ class MarkovBridge(Bridge):
     def with_parts(self, corruption: ForwardProcess, network: nn.Module) -> "MarkovBridge":
         return type(self)(corruption, network, self.head, self.lengths)
 
-    def check_settings(self, settings: "TrainingSettings") -> None:
+    def check_settings(self, settings: "TrainingSettings", chosen: Collection[str] = ()) -> None:
         process = self.process
         learns = any(parameter.requires_grad for parameter in process.parameters())
         for name, plain in {"any_order": 0.0, "orders": 1}.items():

@@ -1,7 +1,7 @@
 """Whole paths: positions are masked, and written, in an order, and a network gives the cost of a path in one pass."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 INFILL, ANY_ORDER = 0.25, 0.5
 """Shares of training sequences with given positions, and in orders drawn evenly from all, where one is preferred."""
 MOST_SPEEDS_LOGGED = 4096
+OF_A_PROCESS = {"start": None, "adapt_times": None, "matrix_tolerance": 0.0}
+OF_J_Q = {"matrix_steps": 0, "matrix_learning_rate": None, "matrix_weight_decay": 0.0, "matrix_clip": 0.0}
+"""Settings of training that have no effect here, each with the value that says so, if there is one."""
 
 
 class OrderedBridge(Bridge):
@@ -362,7 +365,13 @@ class OrderedBridge(Bridge):
         """0: a path ends only when everything is masked, and then nothing is left of the data."""
         return torch.zeros((), device=self.device)
 
-    def check_settings(self, settings: "TrainingSettings") -> None:
+    def check_settings(self, settings: "TrainingSettings", chosen: Collection[str] = ()) -> None:
+        without_effect = OF_A_PROCESS | (OF_J_Q if settings.matrix_objective == "prior" else {})
+        for name, nothing in without_effect.items():
+            usual, value = getattr(type(settings), name), getattr(settings, name)
+            if name in chosen and value not in (usual, nothing):
+                why = "which has no forward process"
+                raise ValueError(f"{name} has no effect on an OrderedBridge, {why}: leave it out")
         kind, learns = type(self.ordered).__name__, any(p.requires_grad for p in self.order.parameters())
         if self.from_left:
             plain = {"matrix_objective": "prior", "any_order": 0.0, "infill": 0.0}

@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file each, whole or not there, with a digest of what it holds."""
+"""Checkpoints: one safetensors file each, whole or not there, with a digest; and what goes into them and back."""
 
 import json
 import re
@@ -6,7 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from dmb._core.configuration import under
 from dmb._core.files import read_tensors, remove_orphans, write_tensors
@@ -89,3 +90,61 @@ def read(path: Path) -> Checkpoint:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from error
     return Checkpoint(tensors, state)
+
+
+# -- tensors, gathered from all processes and shared out again ---------------------------------------------------------
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer, prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    """What an optimiser remembers of the parameters of a module, by names for a checkpoint."""
+    return {
+        f"{prefix}.{name}.{slot}": value
+        for name, parameter in module.named_parameters()
+        for slot, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimiser(optimiser: torch.optim.Optimizer, prefix: str, module: nn.Module, checkpoint: Checkpoint) -> None:
+    """Give it back what `optimiser_tensors` has named."""
+    kinds = set()
+    for name, parameter in module.named_parameters():
+        slots = checkpoint.under(f"{prefix}.{name}")
+        for slot, value in slots.items():
+            if value.ndim and (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
+                raise ValueError(f"{prefix}.{name}.{slot} is {value.dtype} {list(value.shape)}")
+        if slots:  # of a parameter that had no gradient yet, it knows nothing
+            kinds.add(frozenset(slots))
+            optimiser.state[parameter] = {slot: _scattered(value, parameter) for slot, value in slots.items()}
+    if len(kinds) > 1:
+        raise ValueError(f"{prefix} does not know the same of all parameters")
+
+
+@torch.no_grad()
+def fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a module these tensors, in the shards that it has; a KeyError or ValueError if they are of another one."""
+    own = module.state_dict()
+    if own.keys() != tensors.keys():
+        raise KeyError(f"tensors differ: {', '.join(sorted(own.keys() ^ tensors.keys()))}")
+    for name, tensor in own.items():
+        if tensor.shape != tensors[name].shape:
+            raise ValueError(f"{name} has shape {list(tensors[name].shape)}, not {list(tensor.shape)}")
+        tensor.copy_(_scattered(whole(tensors[name]), tensor))
+
+
+def whole(tensor: Any) -> Tensor:
+    """`tensor`, gathered from all processes if it is sharded."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether it is a `DTensor`, a name that takes a second to import."""
+    return hasattr(tensor, "full_tensor")
+
+
+def _scattered(tensor: Tensor, like: Any) -> Tensor:
+    """`tensor`, on the device and in the shards of `like`; scalars stay where optimisers keep them."""
+    if tensor.ndim and is_sharded(like):
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+    return tensor.to(like.device) if tensor.ndim else tensor

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -125,20 +125,12 @@ def skips_bad_steps(fabric: Engine) -> bool:
 
 def averaged(fabric: Engine, value: Tensor) -> Tensor:
     """The mean of `value` over all processes."""
-    if fabric.world_size == 1:
-        return value
-    mean = fabric.all_reduce(value, reduce_op="mean")
-    assert isinstance(mean, Tensor)
-    return mean
+    return value if fabric.world_size == 1 else cast(Tensor, fabric.all_reduce(value, reduce_op="mean"))
 
 
 def gathered(fabric: Engine, values: Tensor) -> Tensor:
     """The values of all processes, one after the other; as many on each."""
-    if fabric.world_size == 1:
-        return values
-    every = fabric.all_gather(values)
-    assert isinstance(every, Tensor)
-    return every.flatten(0, 1)
+    return values if fabric.world_size == 1 else cast(Tensor, fabric.all_gather(values)).flatten(0, 1)
 
 
 @contextmanager

@@ -1,9 +1,13 @@
 """All settings of a training run."""
 
+import difflib
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_RATE, MOST_ROWS = 1_000_000, 1 << 24
 """Maximum learning rates, and sizes of batches: larger ones overflow, or would take forever."""
@@ -124,59 +128,86 @@ class TrainingSettings:
         return self.cycles * self.score_steps
 
     def __post_init__(self) -> None:
-        counts = ("cycles", "score_steps", "chains", "chain_calls", "orders", "accumulate", "evaluate_sequences")
-        others = ("matrix_steps", "score_tolerance", "matrix_tolerance", "tolerance", "weight_decay", "clip", "singles",
-                  "matrix_weight_decay", "matrix_clip")  # fmt: skip
-        check_common(self, counts, others)
-        rate = self.matrix_learning_rate
-        _require(0 < rate <= MOST_RATE, "matrix_learning_rate", f"in (0, {MOST_RATE:,}]", rate)
-        for name in ("weight_decay", "matrix_weight_decay"):
-            _require(getattr(self, name) <= MOST_RATE, name, f"at most {MOST_RATE:,}", getattr(self, name))
-        for name in ("orders", "accumulate", "chains", "chain_calls"):
-            _require(getattr(self, name) <= MOST_ROWS, name, f"at most {MOST_ROWS:,}", getattr(self, name))
-        _require(0 <= self.ema < 1, "ema", "in [0, 1)", self.ema)
-        _require(self.infill is None or 0 <= self.infill <= 1, "infill", "in [0, 1]", self.infill)
-        _require(self.any_order is None or 0 <= self.any_order <= 1, "any_order", "in [0, 1]", self.any_order)
-        for name, hint in get_type_hints(type(self)).items():
-            if get_origin(hint) is Literal:
-                choices = get_args(hint)
-                _require(getattr(self, name) in choices, name, " or ".join(map(repr, choices)), getattr(self, name))
-        _require(self.orders > 1 or not self.singles, "singles", "0 with one order", self.singles)
+        check_ranges(self)
+        _check(self.orders > 1 or not self.singles, "singles", "0 with one order", self.singles)
         parts = self.orders * self.accumulate
         rule = f"a multiple of orders × accumulate = {parts}"
-        _require(self.batch_size % parts == 0, "batch_size", rule, self.batch_size)
+        _check(self.batch_size % parts == 0, "batch_size", rule, self.batch_size)
 
 
-def check_common(settings: Any, counts: Sequence[str], others: Sequence[str]) -> None:
-    """Raise a ValueError if a setting that all kinds of training have is out of range, or one of a kind's own.
+TrainingOptions = TypedDict(  # noqa: UP013 - thirty-six lines would say no more
+    "TrainingOptions",
+    {
+        "cycles": int, "score_steps": int, "matrix_steps": int,
+        "matrix_objective": Literal["prior", "bound", "joint"],
+        "score_tolerance": float, "matrix_tolerance": float, "tolerance": float,
+        "start": Literal["histogram", "random"], "reestimate": bool, "chains": int, "chain_calls": int,
+        "batch_size": int, "orders": int, "singles": int, "accumulate": int,
+        "learning_rate": float, "matrix_learning_rate": float, "matrix_weight_decay": float, "matrix_clip": float,
+        "warmup": int, "decay": Literal["constant", "cosine"],
+        "weight_decay": float, "weight_decay_until": int | None, "clip": float, "ema": float,
+        "adapt_times": bool, "infill": float | None, "any_order": float | None, "compile": bool,
+        "seed": int, "minutes": float | None, "patience": int, "log_every": int, "evaluate_every": int,
+        "evaluate_sequences": int, "keep": int,
+    },
+    total=False,
+)  # fmt: skip
+"""The fields of `TrainingSettings` as keywords, for type checkers."""
 
-    Args:
-        settings: of any kind of training.
-        counts: settings of its own that are at least 1.
-        others: settings of its own that are at least 0.
-    """
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "at least 1": (
+        lambda value: value >= 1,
+        "batch_size log_every evaluate_every keep cycles score_steps chains chain_calls orders accumulate "
+        "evaluate_sequences steps evaluate_images",
+    ),
+    "at least 0": (
+        lambda value: value >= 0,
+        "seed warmup patience matrix_steps score_tolerance matrix_tolerance tolerance weight_decay clip singles "
+        "matrix_weight_decay matrix_clip detail commitment",
+    ),
+    f"at most {MOST_RATE:,}": (lambda value: value <= MOST_RATE, "weight_decay matrix_weight_decay"),
+    f"at most {MOST_ROWS:,}": (lambda value: value <= MOST_ROWS, "batch_size orders accumulate chains chain_calls"),
+    f"in (0, {MOST_RATE:,}]": (lambda value: 0 < value <= MOST_RATE, "learning_rate matrix_learning_rate"),
+    "in [0, 1)": (lambda value: 0 <= value < 1, "ema"),
+    "in [0, 1]": (lambda value: 0 <= value <= 1, "infill any_order"),
+    "positive": (lambda value: value > 0, "minutes"),
+}
+"""The ranges of settings, of all kinds of training; None is in each."""
+
+
+def check_ranges(settings: Any) -> None:
+    """Raise a ValueError if a setting, of any kind of training, is out of range or not one of its choices."""
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     for name, value in values.items():
-        _require(not isinstance(value, float) or math.isfinite(value), name, "finite", value)
-    for name in ("batch_size", "log_every", "evaluate_every", "keep", *counts):
-        _require(values[name] >= 1, name, "at least 1", values[name])
-    for name in ("seed", "warmup", "patience", *others):
-        _require(values[name] >= 0, name, "at least 0", values[name])
-    rate, size, minutes = values["learning_rate"], values["batch_size"], values["minutes"]
-    _require(0 < rate <= MOST_RATE, "learning_rate", f"in (0, {MOST_RATE:,}]", rate)
-    _require(size <= MOST_ROWS, "batch_size", f"at most {MOST_ROWS:,}", size)
-    _require(minutes is None or minutes > 0, "minutes", "positive", minutes)
+        _check(not isinstance(value, float) or math.isfinite(value), name, "finite", value)
+    for rule, (holds, names) in RULES.items():
+        for name in names.split():
+            value = values.get(name)
+            _check(value is None or holds(value), name, rule, value)
+    for name, hint in get_type_hints(type(settings)).items():
+        if get_origin(hint) is Literal:
+            _check(values[name] in get_args(hint), name, " or ".join(map(repr, get_args(hint))), values[name])
 
 
-def settings_from(options: dict[str, object]) -> TrainingSettings:
-    """Settings from a dictionary; an unknown name is an error that lists the known ones."""
+def settings_from(options: TrainingOptions) -> TrainingSettings:
+    """Settings from keywords; an unknown one is an error that names the nearest."""
     known = [field.name for field in fields(TrainingSettings)]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ValueError(f"no training setting called {', '.join(unknown)}: choose from {', '.join(known)}")
-    return TrainingSettings(**options)  # type: ignore[arg-type]
+    for name in options.keys() - set(known):
+        nearest = [f"did you mean {close}? " for close in difflib.get_close_matches(name, known, n=1)]
+        raise ValueError(f"no training setting called {name}: {''.join(nearest)}choose from {', '.join(known)}")
+    return TrainingSettings(**options)
 
 
-def _require(holds: bool, name: str, rule: str, value: object) -> None:
+def spelled_out(function: F) -> F:
+    """Let `help` and completion show the fields of `TrainingSettings` where `function` takes `**options`."""
+    signature = inspect.signature(function)
+    *own, options = signature.parameters.values()
+    each = [options.replace(name=f.name, kind=options.KEYWORD_ONLY, default=f.default, annotation=f.type)
+            for f in fields(TrainingSettings)]  # fmt: skip
+    function.__signature__ = signature.replace(parameters=[*own, *each])  # type: ignore[attr-defined]
+    return function
+
+
+def _check(holds: bool, name: str, rule: str, value: object) -> None:
     if not holds:
         raise ValueError(f"{name} must be {rule}, got {value}")

@@ -1,108 +1,29 @@
-"""Algorithm 1: the two phases in turn, with evaluation and checkpoints; it can be stopped and resumed."""
+"""Algorithm 1 from top to bottom: its phases, evaluation, checkpoints, time limits, stopping and resuming."""
 
-import copy
+import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Unpack
 
 import torch
 
-from dmb._core.seeding import seeded
+from dmb._core.pretrained import WEIGHTS
 from dmb.bridges import Bridge
 from dmb.data.base import DataSet
-from dmb.objectives.bound import Bound
-from dmb.training.calibration import calibration, can_be_calibrated
-from dmb.training.checkpoint import Checkpoint
-from dmb.training.engine import Engine, averaged, engine, gathered
-from dmb.training.fitness import refuse_unfit
-from dmb.training.learner import Learner, fill
-from dmb.training.loop import Evaluation, Loop, Step
-from dmb.training.phases import matrix_is_over, matrix_phase, score_is_over, score_phase
-from dmb.training.reporting import Fact, Report
-from dmb.training.settings import TrainingSettings, settings_from
+from dmb.training.checkpoint import Checkpoint, Checkpoints
+from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
+from dmb.training.reporting import Report, TrainingReport
+from dmb.training.settings import TrainingOptions, TrainingSettings, settings_from, spelled_out
+from dmb.training.state import BridgeLearner, Learner
 
-AWAKE = 1e-3
-"""A clock counts as awake if its rate is above this share of the highest."""
+RUNNING_STEPS = 50
+"""Over how many steps the mean that is compared with ε_score runs; before that many it is compared with nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingReport(Report):
-    """What happened since the previous report. Bits are per token; steps are those of Score-learning in all cycles.
-
-    `sample` is a single sequence, always drawn with the same random numbers.
-    """
-
-    phases: ClassVar[dict[str, str]] = {
-        "score": "Score-learning",
-        "matrix": "Matrix-learning",
-        "validation": "validation",
-        "calibration": "calibration",
-    }
-
-    phase: Literal["matrix", "score", "validation", "calibration"]
-    token: str = "token"
-    """What the data call a token."""
-    cycle: int
-    tokens: int
-    """Number of training tokens in Score-learning so far."""
-    prior_bits: float
-    """J_Q on the training data's marginals, with p_T from the estimate p_0."""
-    matrix_step: int | None = None
-    """Steps of Matrix-learning in this cycle so far (phase `matrix`)."""
-    marginal_bits: float | None = None
-    """KL(μ || p_0) of the training data's marginals and their estimate (Eq. 10; phases `matrix` and `validation`)."""
-    score_bits: float | None = None
-    """Mean J_score of the training batches since the previous report (phase `score`)."""
-    tokens_per_second: float | None = None
-    gradient_norm: float | None = None
-    learning_rate: float | None = None
-    validation: Bound | None = None
-    """The bound on validation data: with the averaged weights (phase `validation`), or of the best model after its
-    calibration (phase `calibration`)."""
-    share_error: float | None = None
-    """The largest difference between the share of a state in a column and its mean probability before the last round
-    (phase `calibration`)."""
-    alpha: list[float] | None = None
-    """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or the other learned
-    parameters of its process (phases `matrix` and `validation`)."""
-    log_speeds: list[float] | None = None
-    """The logarithm of each position's speed, if positions have speeds (phase `validation`)."""
-
-    @property
-    def bits(self) -> float:
-        """The bound on validation data if this report has one; otherwise `J_Q` plus the training loss, if known."""
-        if self.validation is not None:
-            return self.validation.bits_per_token
-        return self.prior_bits + (self.score_bits or 0.0)
-
-    def record(self) -> dict[str, Any]:
-        record = super().record()
-        del record["token"]
-        bound = record.pop("validation", None)
-        if bound is not None:
-            record |= {"bits": bound.bits_per_token, "stderr": bound.stderr}
-            record |= {"score_bits": bound.score_bits, "prior_bits": bound.prior_bits}
-        return record
-
-    def place(self) -> list[Fact]:
-        return [Fact("cycle", str(self.cycle))]
-
-    def facts(self) -> list[Fact]:
-        if self.validation is not None:
-            bound = f"{self.validation.bits_per_token:.4f} ± {self.validation.stderr:.4f}"
-            facts = [Fact("bound", bound, f"bits per {self.token}", main=self.phase == "validation")]
-            return facts if self.share_error is None else [*facts, Fact("error of shares", f"{self.share_error:.2g}")]
-        if self.score_bits is None:
-            facts = [Fact("J_Q", f"{self.prior_bits:.3g}", f"bits per {self.token}")]
-            if self.alpha:
-                awake = sum(rate > AWAKE * max(self.alpha) for rate in self.alpha)
-                facts.append(Fact("clocks awake", f"{awake} of {len(self.alpha)}"))
-            return facts
-        return [Fact("loss", f"{self.bits:.4f}"), Fact("speed", f"{self.tokens_per_second:,.0f}", f"{self.token}s/s")]
-
-
+@spelled_out
 def train(
     bridge: Bridge,
     data: DataSet,
@@ -112,7 +33,7 @@ def train(
     folder: Path | str | None = None,
     resume: bool = False,
     stop: Callable[[], bool] | None = None,
-    **options: Any,
+    **options: Unpack[TrainingOptions],
 ) -> Iterator[TrainingReport]:
     """Run Algorithm 1, yielding reports; progress and logging are up to the caller.
 
@@ -127,7 +48,7 @@ def train(
         folder: where to write checkpoints and the best model. Default: nowhere.
         resume: continue from the newest checkpoint in `folder`, if there is one.
         stop: called after every step; when it returns True, a checkpoint is saved and training ends.
-        options: fields of `TrainingSettings`.
+        options: fields of `TrainingSettings`, which explains them.
 
     >>> import dmb
     >>> data = dmb.data.digits()
@@ -144,154 +65,279 @@ def train(
         cure = "make one with dmb.data.load(path) or dmb.data.array(tokens)"
         raise ValueError(f"data must be a DataSet, got a {type(data).__name__}: {cure}")
     fabric = fabric or engine()
-    refuse_unfit(bridge, data, settings, fabric)
+    check_trainable(bridge, data, settings, fabric, options)
     if folder is not None:
         bridge.check_round_trip()
-    return Loop(Algorithm1(bridge, data, settings, fabric), fabric, folder, resume, stop).run()
+    return Trainer(BridgeLearner(bridge, data, settings, fabric), folder, resume, stop).run()
 
 
-class Algorithm1(Learner):
-    """Trains a bridge by Algorithm 1, as a learner for the training loop.
+def check_trainable(
+    bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine, chosen: Collection[str] = ()
+) -> None:
+    """A ValueError if this bridge cannot be trained on these data with these settings; see `Bridge.check_settings`."""
+    if data.num_positions != bridge.num_positions:
+        raise ValueError(f"data has {data.num_positions} positions, the bridge {bridge.num_positions}")
+    share = fabric.world_size * settings.accumulate * (settings.orders + settings.fitting_singles)
+    if settings.batch_size % share:
+        rule = f"a multiple of processes × (orders + singles) × accumulate = {share}"
+        raise ValueError(f"batch_size must be {rule}, got {settings.batch_size}")
+    if settings.matrix_objective != "prior" and skips_bad_steps(fabric):
+        raise ValueError("rates are not learned on the bound in float16: choose precision bf16-mixed or 32-true")
+    bridge.check_settings(settings, chosen)
+
+
+class EndsEarly(Exception):
+    """Raised after a step: its phase is the last, because of the time, of no improvement, or of the caller."""
+
+
+class Trainer:
+    """Algorithm 1. Every phase is a method; `run` reads like the paper's listing.
 
     Args:
-        bridge: the model to train.
-        data: the data to train on.
-        settings: settings of training.
-        fabric: the engine, launched.
+        learner: the model in training.
+        folder: where to write checkpoints, from the start on, and the best model. A model that is there without a
+            checkpoint is never written over. Default: nowhere.
+        resume: continue from the newest checkpoint, if there is one.
+        stop: called after every step; when it returns True, a checkpoint is saved and training ends.
     """
 
-    def __init__(self, bridge: Bridge, data: DataSet, settings: TrainingSettings, fabric: Engine):
-        super().__init__(bridge, settings, fabric, data.marginals())
-        self.bridge, self.data = bridge, data
-        self._since = (0, time.perf_counter())
+    def __init__(
+        self,
+        learner: Learner,
+        folder: Path | str | None = None,
+        resume: bool = False,
+        stop: Callable[[], bool] | None = None,
+    ):
+        self.learner, self.fabric, self.settings = learner, learner.fabric, learner.settings
+        self.folder, self.checkpoints, newest = None, None, None
+        if folder is not None:
+            self.folder = Path(folder)
+            self.checkpoints = Checkpoints(self.folder / "checkpoints", self.settings.keep)
+            newest = _newest(self.folder, self.checkpoints, resume)
+        self._begins = newest is None
+        step = None if newest is None else newest.state["step"]
+        if self.fabric.world_size > 1 and self.fabric.broadcast(step) != step:
+            raise ValueError("all processes must see the same run folder: put it on a disk that they share")
+        if newest is not None:
+            try:
+                learner.restore(newest)
+            except (KeyError, RuntimeError, TypeError, ValueError) as error:
+                raise ValueError(f"the checkpoint does not fit this model: {error}") from error
+            if self.folder is not None and learner.progress.best_step is not None:
+                learner.best.load_tensors(type(learner.best).from_pretrained(self.folder).tensors())
+        self.progress = progress = learner.progress
+        if progress.share >= 1:  # its time was up: what it is given now is a schedule of its own
+            progress.share = 0.0
+        self._stop, self._asked, self._limit = stop or (lambda: False), False, 60 * (self.settings.minutes or 0.0)
+        self._first_step, self._first_share = progress.step, progress.schedule(self.settings.total_steps)
+        self._before = progress.seconds
+        self._began, self._cpu_began = time.perf_counter() - self._before, time.process_time() - progress.cpu_seconds
 
-    def steps(self) -> Iterator[Step]:
-        """Lines 2 to 18 of Algorithm 1."""
-        settings, progress = self.settings, self.progress
-        while progress.cycle < settings.cycles and not self._converged():
-            if progress.phase == "matrix":
-                # if lengths differ, chains would have to end
-                estimable = self.bridge.has_prior and self.bridge.lengths is None
-                if progress.cycle > 0 and progress.phase_step == 0 and settings.reestimate and estimable:
-                    self.reestimate_marginals()
-                begins = progress.phase_step == 0 and not matrix_is_over(self)
-                report = self._matrix_report() if begins else None  # the rates before the first step
-                for _ in matrix_phase(self, self.data.train):
-                    if matrix_is_over(self) or _is_power_of_ten(progress.phase_step):
-                        report = self._matrix_report()
-                    yield Step(report, counts=False)
-                    report = None
-                progress.phase, progress.phase_step = "score", 0
-            self._since = (progress.step, time.perf_counter())
-            for seen in score_phase(self, self.data.train):
-                progress.seen_bits += seen.loss_bits
-                progress.seen_steps += 1
-                logged = self._score_report(seen.gradient_norm) if progress.step % settings.log_every == 0 else None
-                evaluate = progress.step % settings.evaluate_every == 0 or score_is_over(self)
-                yield Step(logged, evaluate)
-                if evaluate:
-                    self._since = (progress.step, time.perf_counter())
-            progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
+    def run(self) -> Iterator[Any]:
+        """Train from where the run stands, yielding reports."""
+        if self._begins:
+            self._save()  # from now on a model without a checkpoint means that checkpoints were deleted
+        with suppress(EndsEarly):
+            self._check_patience()
+            while not self.converged():  # lines 2 and 15 to 17
+                yield from self.matrix_learning()  # lines 4 to 8: J_Q
+                yield from self.score_learning()  # lines 9 to 13: J_score
+                self.estimate_marginals()  # line 14: Eq. 10
+        if not self._asked:
+            yield from self.calibration()
 
-    def evaluate(self) -> Evaluation:
-        """The bound on validation data with the averaged weights, and one sample."""
-        settings, fabric, bound = self.settings, self.fabric, self._bound(self.averaged)
-        sample = self.averaged.sample(
-            1,
-            calls=max(settings.chain_calls, self.averaged.least_calls),
-            generator=seeded(settings.seed, "sample", device=fabric.device),
-        )
-        report = self._report(
-            "validation", validation=bound, sample=sample.cpu(), marginal_bits=self.marginal_bits(),
-            **self.model.learned(),
-        )  # fmt: skip
-        return Evaluation(bound.bits_per_token, report)
+    # -- the phases ---------------------------------------------------------------------------------------------------
 
-    def keep(self, folder: Path | None) -> None:
-        """Give the averaged weights to the bridge."""
-        self.hand_over(self.bridge)
-        if folder is not None and self.fabric.is_global_zero:
-            self.bridge.write(folder)
+    def matrix_learning(self) -> Iterator[Any]:
+        """Lower `J_Q` in the rates, while the network stays as it is.
 
-    def fetch(self, folder: Path) -> None:
-        self.bridge.load_state_dict(Bridge.from_pretrained(folder).state_dict())
+        Reports are spaced by powers of ten, because `J_Q` falls like a power of the steps; the first one has the rates
+        before the first step.
+        """
+        learner, progress, report = self.learner, self.progress, None
+        if progress.phase == "matrix" and progress.phase_step == 0 and not learner.matrix_is_over():
+            report = learner.matrix_report()
+        while progress.phase == "matrix" and not learner.matrix_is_over():
+            learner.matrix_step()
+            progress.phase_step += 1
+            if learner.matrix_is_over() or _is_power_of_ten(progress.phase_step):
+                report = learner.matrix_report()
+            yield from self._after_step(report, counts=False)
+            report = None
 
-    def finish(self, folder: Path | None, best: Callable[[], Checkpoint | None]) -> Iterator[TrainingReport | None]:
-        """Calibrate the best model, if its columns are written in one order."""
-        if not can_be_calibrated(self.bridge):
-            return
-        model, checkpoint, errors = copy.deepcopy(self.bridge).to(self.fabric.device), best(), list[float]()
-        if checkpoint is not None:  # the model in the folder may have been calibrated, just before a kill
-            fill(model.network, checkpoint.under("average"))
-        for error in calibration(model, self.data.train, self.fabric):
-            errors.append(error)
-            yield None
-        self.bridge.load_state_dict(model.state_dict())
-        if folder is not None and self.fabric.is_global_zero:
-            self.bridge.write(folder)
-        yield self._report("calibration", validation=self._bound(model), share_error=errors[-1])
+    def score_learning(self) -> Iterator[Any]:
+        """Lower `J_score` in the network (Eq. 8), while the forward process stays as it is, and evaluate now and then.
 
-    def _bound(self, model: Bridge) -> Bound:
-        """The bound on validation data, each process on its share."""
-        settings, fabric = self.settings, self.fabric
-        split, world = self.data.validation, fabric.world_size
-        chosen = split.spread(settings.evaluate_sequences)
-        if len(chosen) < world:
-            raise ValueError(f"validation data must have a sequence for each of {world} processes, got {len(chosen)}")
-        rows = chosen[: len(chosen) // world * world].chunk(world)[fabric.global_rank]
-        label = split.labels(rows) if self.bridge.num_classes else None
-        bound = model.bound(
-            split[rows].to(fabric.device),
-            label=None if label is None else label.to(fabric.device),
-            batch_size=max(1, settings.batch_size // world // settings.accumulate),
-            generator=seeded(settings.seed, "validation", fabric.global_rank, device=fabric.device),
-            **self.estimator.bound,
-        )
-        if world > 1:
-            score, prior = gathered(fabric, bound.score), gathered(fabric, bound.prior)
-            variance = averaged(fabric, torch.tensor(bound.variance, device=fabric.device)).item()
-            tokens = None if bound.tokens is None else gathered(fabric, bound.tokens.double()).long()
-            bound = Bound(score, prior, bound.num_positions, variance, tokens)
-        return bound
+        It ends after `score_steps`, or as soon as the running mean of `J_score` is below `ε_score`.
+        """
+        learner, progress, settings = self.learner, self.progress, self.settings
+        if progress.phase == "matrix":  # what the cycle before has reached says nothing about this one
+            progress.phase, progress.phase_step, progress.running_bits = "score", 0, None
+        since = progress.step, time.perf_counter()
+        while not self._score_is_over():
+            bits, gradient_norm = learner.score_step()
+            progress.step += 1
+            progress.phase_step += 1
+            before = bits if progress.running_bits is None else progress.running_bits
+            progress.running_bits = before + (bits - before) / RUNNING_STEPS
+            progress.seen_bits += bits
+            progress.seen_steps += 1
+            logs, report = progress.step % settings.log_every == 0, None
+            if logs:
+                speed = (progress.step - since[0]) / (time.perf_counter() - since[1])
+                report = learner.score_report(progress.seen_bits / progress.seen_steps, speed, gradient_norm)
+                progress.seen_bits, progress.seen_steps = 0.0, 0
+            evaluates = progress.step % settings.evaluate_every == 0 or self._score_is_over()
+            yield from self._after_step(report, evaluates)
+            if logs or evaluates:
+                since = progress.step, time.perf_counter()
 
-    def _converged(self) -> bool:
-        """Whether J_score + J_Q was below ε when the last cycle ended."""
+    def estimate_marginals(self) -> None:
+        """Begin the next cycle, if there is one, with the model's own marginals as the new `p_0`."""
         progress = self.progress
+        progress.cycle, progress.phase, progress.phase_step = progress.cycle + 1, "matrix", 0
+        if not self.converged():
+            self.learner.estimate_marginals()
+
+    def converged(self) -> bool:
+        """Whether all cycles are done, or J_score + J_Q was below ε when the last one ended."""
+        progress, running = self.progress, self.progress.running_bits
         between = progress.phase == "matrix" and progress.phase_step == 0
-        running = progress.running_bits
-        return between and running is not None and progress.prior_bits + running < self.settings.tolerance
+        low = between and running is not None and progress.prior_bits + running < self.settings.tolerance
+        return low or progress.cycle >= self.settings.cycles
 
-    def _report(self, phase: Literal["matrix", "score", "validation", "calibration"], **parts: Any) -> TrainingReport:
-        progress, settings = self.progress, self.settings
-        if self.joint:  # the rates have moved since the report before
-            progress.prior_bits = self.prior_bits()
-        tokens = round(progress.step * settings.batch_size * self.bridge.mean_length)
-        return TrainingReport(
-            phase=phase, token=self.data.codec.token, cycle=progress.cycle, tokens=tokens,
-            prior_bits=progress.prior_bits, **parts,
-        )  # fmt: skip
-
-    def _matrix_report(self) -> TrainingReport:
-        self.progress.prior_bits = self.prior_bits()
-        learned, step = self.model.learned(), self.progress.phase_step
-        return self._report("matrix", matrix_step=step, marginal_bits=self.marginal_bits(), **learned)
-
-    def _score_report(self, gradient_norm: float) -> TrainingReport:
+    def calibration(self) -> Iterator[Any]:
+        """The last phase, of the best model alone: what it still needs, unless that has been done."""
         progress = self.progress
-        now, (step, then) = time.perf_counter(), self._since
-        self._since = (progress.step, now)
-        tokens = (progress.step - step) * self.settings.batch_size * self.bridge.mean_length
-        mean = progress.seen_bits / progress.seen_steps
-        progress.seen_bits, progress.seen_steps = 0.0, 0
-        return self._report(
-            "score",
-            score_bits=mean,
-            tokens_per_second=tokens / (now - then),
-            gradient_norm=gradient_norm,
-            learning_rate=self.learning_rate,
+        if progress.finished_step == progress.best_step:
+            return
+        for report in self.learner.calibrate(self._at_best):
+            if report is not None:
+                self._write()
+                progress.finished_step = progress.best_step
+                yield self._stamped(report)
+                self._save()
+            elif self._over_processes([float(self._stop())])[0]:
+                return
+
+    def _score_is_over(self) -> bool:
+        progress, running = self.progress, self.progress.running_bits
+        known = running is not None and progress.phase_step >= RUNNING_STEPS
+        low = known and running < self.settings.score_tolerance
+        return low or progress.phase_step >= self.settings.score_steps
+
+    # -- after every step ---------------------------------------------------------------------------------------------
+
+    def _after_step(self, report: Report | None, evaluates: bool = False, counts: bool = True) -> Iterator[Any]:
+        """Its report, an evaluation and a checkpoint if they are due; an `EndsEarly` if training ends here.
+
+        Time that is up ends training after a step that `counts` only, and then with an evaluation.
+        """
+        progress = self.progress
+        self._asked, out_of_time = self._interrupted()
+        out_of_time = out_of_time and counts
+        if report is not None:
+            yield self._stamped(report)
+        evaluates = (evaluates or out_of_time) and progress.evaluated_step != progress.step
+        if evaluates:
+            yield self._stamped(self._evaluated())
+        if out_of_time:
+            progress.share = 1.0
+        if evaluates or self._asked or out_of_time:
+            self._save()
+        if self._asked or out_of_time:
+            raise EndsEarly
+        self._check_patience()
+
+    def _evaluated(self) -> Report:
+        """Evaluate, and keep the model if it is the best so far."""
+        progress = self.progress
+        loss, report = self.learner.evaluate()
+        improved = progress.best is None or math.isnan(progress.best) or loss < progress.best
+        progress.evaluated_step, progress.stale = progress.step, 0 if improved else progress.stale + 1
+        if improved:
+            progress.best, progress.best_step = loss, progress.step
+            self.learner.hand_over()
+            self._write()
+        return replace(report, improved=improved)
+
+    def _write(self) -> None:
+        if self.folder is not None and self.fabric.is_global_zero:
+            self.learner.best.write(self.folder)
+
+    def _check_patience(self) -> None:
+        if 0 < self.settings.patience <= self.progress.stale:
+            raise EndsEarly
+
+    def _at_best(self) -> Checkpoint | None:
+        """The checkpoint of the best step, if there is one that can be read."""
+        step = self.progress.best_step
+        return None if self.checkpoints is None or step is None else self.checkpoints.at(step)
+
+    def _elapsed(self) -> float:
+        """Seconds of this call; those of the run are noted."""
+        self.progress.seconds = time.perf_counter() - self._began
+        self.progress.cpu_seconds = time.process_time() - self._cpu_began
+        return self.progress.seconds - self._before
+
+    def _stamped(self, report: Report) -> Report:
+        """`report` with its place and time."""
+        progress, total = self.progress, self.settings.total_steps
+        elapsed, done, left = self._elapsed(), progress.step - self._first_step, None
+        if done:
+            left = elapsed / done * max(0, total - progress.step)
+            if self._limit:
+                left = max(0.0, min(left, self._limit - elapsed))
+        progress.reports += 1
+        return replace(
+            report,
+            index=progress.reports - 1,
+            step=progress.step,
+            total_steps=total,
+            seconds=progress.seconds,
+            cpu_seconds=progress.cpu_seconds,
+            seconds_left=left,
         )
+
+    def _interrupted(self) -> tuple[bool, bool]:
+        """Whether the caller asks to stop, and whether time is up; all processes agree, and on the schedule too."""
+        used = self._elapsed() / self._limit if self._limit else 0.0
+        asked, used = self._over_processes([float(self._stop()), used])
+        if self._limit:
+            share = self._first_share + (1 - self._first_share) * min(1.0, used)
+            self.progress.share = max(self.progress.share, share)
+        return asked > 0, used > 1
+
+    def _over_processes(self, values: list[float]) -> list[float]:
+        """The mean of each value over all processes."""
+        return averaged(self.fabric, torch.tensor(values, dtype=torch.float64, device=self.fabric.device)).tolist()
+
+    def _save(self) -> None:
+        if self.checkpoints is None:
+            return
+        self._elapsed()
+        checkpoint = self.learner.checkpoint()
+        if self.fabric.is_global_zero:
+            self.checkpoints.save(self.progress.step, checkpoint, self.progress.best_step)
+        self.fabric.barrier()
+
+
+def _newest(folder: Path, checkpoints: Checkpoints, resume: bool) -> Checkpoint | None:
+    """The checkpoint to continue from; None to begin; a ValueError if that would lose what is there."""
+    if not checkpoints.steps():
+        if (folder / WEIGHTS).is_file():
+            raise ValueError(
+                f"{folder} holds a trained model, {WEIGHTS}, but no checkpoint, so training would begin anew and "
+                f"write over it: restore {checkpoints.folder}, choose another folder, or move {WEIGHTS} away"
+            )
+        return None
+    if not resume:
+        raise ValueError(f"{folder} already holds a run: resume it, or choose another folder")
+    newest = checkpoints.newest()
+    if newest is None:
+        raise ValueError(f"no checkpoint in {folder} can be read, so the run cannot continue: start another one")
+    return newest
 
 
 def _is_power_of_ten(step: int) -> bool:
-    """Reports of Matrix-learning are spaced by these: J_Q falls like a power of the steps."""
     return step >= 10 and 10 ** (len(str(step)) - 1) == step

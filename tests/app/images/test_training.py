@@ -10,9 +10,8 @@ import torch
 import dmb
 import forks
 from dmb._core.seeding import seeded
-from dmb.app.images import VQVAE, perplexity, psnr
-from dmb.app.images.settings import TokenizerSettings
-from dmb.app.images.training import VQLearner, train_tokenizer
+from dmb.app.images import VQVAE, TokenizerSettings, perplexity, psnr, train_tokenizer
+from dmb.app.images.training import TokenizerLearner
 from dmb.data import DataSet, Picture, Rows
 from dmb.training import engine
 from dmb.training.checkpoint import Checkpoints
@@ -108,7 +107,7 @@ def test_the_loss_is_the_mean_over_the_batches_since():
     data, weights = pictures(), {"detail": 0.3, "commitment": 0.7}
     singly = [report.loss for report in itertools.islice(train(make(), data, log_every=1, **weights), 3)]
     assert next(train(make(), data, log_every=3, **weights)).loss == pytest.approx(sum(singly) / 3)
-    learner = VQLearner(make(), data, TokenizerSettings(**QUICK | weights), engine(accelerator="cpu"))
+    learner = TokenizerLearner(make(), data, TokenizerSettings(**QUICK | weights), engine(accelerator="cpu"))
     batch = torch.from_numpy(data.codec.images(data.train.batch(8, step=0, seed=0).x_0))
     assert learner.model.loss(batch, **weights, generator=seeded(0, "codes", 0)).item() == singly[0]
 
@@ -152,17 +151,19 @@ def test_patience_ends_training(tmp_path):
 
 
 def test_training_leaves_the_global_generator_as_it_was():
-    learner = VQLearner(make(), pictures(), TokenizerSettings(), engine(accelerator="cpu"))
+    learner = TokenizerLearner(make(), pictures(), TokenizerSettings(), engine(accelerator="cpu"))
     before = torch.get_rng_state()
-    learner.step(images(pictures(), pictures().train)[:4])
+    learner.learn(images(pictures(), pictures().train)[:4])
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_in_half_precision_the_codes_are_kept_in_full():
-    learner = VQLearner(make(), pictures(), TokenizerSettings(), engine(accelerator="cpu", precision="bf16-mixed"))
+    learner = TokenizerLearner(
+        make(), pictures(), TokenizerSettings(), engine(accelerator="cpu", precision="bf16-mixed")
+    )
     inner = []
     learner.model.encoder[0].register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
-    learner.step(images(pictures(), pictures().train)[:8])
+    learner.learn(images(pictures(), pictures().train)[:8])
     assert inner == [torch.bfloat16]
     assert learner.model.quantizer.codebook.dtype == torch.float32
 
@@ -230,7 +231,7 @@ def test_a_vqvae_has_the_size_of_its_images_and_its_first_weights_from_the_seed(
 
 def test_warming_up_takes_at_most_a_tenth_of_the_time(monkeypatch):
     seconds = itertools.count()
-    monkeypatch.setattr("dmb.training.loop.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("dmb.training.trainer.time.perf_counter", lambda: float(next(seconds)))
     options = {"steps": 10_000, "warmup": 1000, "log_every": 1, "evaluate_every": 10_000, "minutes": 5.0}
     rates = [r.learning_rate for r in train(make(), pictures(), **options) if r.phase == "train"]
     assert rates[0] < 0.5 * 2e-3  # it does warm up

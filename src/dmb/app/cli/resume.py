@@ -29,4 +29,4 @@ def main(arguments: list[str]) -> int:
     """Resume."""
     first, _ = with_settings(Resume, recipe(named_recipe(arguments) or "text"), arguments)
     flags, wanted = with_settings(Resume, Run.open(first.run, first.recipe).recipe, arguments)
-    return session(wanted, flags.run, resume=True, console=notes, own=flags.recipe, **vars(flags.devices))
+    return session(wanted, flags.run, resume=True, console=notes, own=flags.recipe, launch=flags.devices.launch)

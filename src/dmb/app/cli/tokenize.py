@@ -14,8 +14,7 @@ from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OnDevice, parsed
 from dmb.app.display import Display, counting, of_first_process, say
 from dmb.app.images import TokenizerSettings, train_tokenizer
-from dmb.app.images.codec import SHEET, SUMMARY
-from dmb.app.images.codes import SETTINGS, write_codes, write_sheet
+from dmb.app.images.codes import SETTINGS, SHEET, SUMMARY, write_codes, write_sheet
 from dmb.app.records import METRICS, rewind
 from dmb.app.session import alone_in, ended, introduce, stopped_by
 from dmb.data import BUILT_IN

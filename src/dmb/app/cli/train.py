@@ -14,7 +14,7 @@ from dmb.app.recipes import RECIPES, Recipe, as_flags
 from dmb.app.runs import Run
 from dmb.app.session import session
 from dmb.data import BUILT_IN
-from dmb.training.engine import Precision, Strategy
+from dmb.training.engine import Engine, Precision, Strategy, engine
 
 PATH = (
     "A file (text, .csv, .parquet, .fasta, .smi, .jsonl, .npy, .npz), a folder of images or codes, or built-in data: "
@@ -43,6 +43,10 @@ class Devices:
     nodes: int = 1
     strategy: Strategy = "auto"
     precision: Precision = "32-true"
+
+    def launch(self) -> Engine:
+        """The engine on these devices."""
+        return engine(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(shown(wanted)))
         return 0
     path = flags.out or new_folder(wanted)
-    return session(wanted, path, resume=going_on, console=notes, own=own, **vars(flags.devices))
+    return session(wanted, path, resume=going_on, console=notes, own=own, launch=flags.devices.launch)
 
 
 def shown(wanted: Recipe) -> list[str]:

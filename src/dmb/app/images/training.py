@@ -2,9 +2,8 @@
 
 import copy
 import math
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,71 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from dmb._core.configuration import typed
-from dmb._core.seeding import seeded
-from dmb.app.images.autoencoder import VQVAE
-from dmb.app.images.settings import TokenizerSettings, picture_of
+from dmb._core.seeding import seed_of, seeded
+from dmb.app.images.autoencoder import VQVAE, Architecture
+from dmb.app.images.codes import picture_of
 from dmb.data import DataSet
+from dmb.data.sources.images import size_hint
+from dmb.training import Fact, Report, Trainer
 from dmb.training.checkpoint import Checkpoint
 from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
-from dmb.training.learner import cause_of, optimiser_tensors, restore_optimiser
-from dmb.training.loop import Evaluation, Loop, Progress, Step
-from dmb.training.reporting import Fact, Report
+from dmb.training.settings import check_ranges
+from dmb.training.state import Learner, cause_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings(Architecture):
+    """The sizes of a VQ-VAE, and how to train it."""
+
+    cycles, score_tolerance, tolerance = 1, 0.0, 0.0  # of Algorithm 1, which is a cycle of Score-learning here
+
+    steps: int = 8000
+    """Number of training steps."""
+    batch_size: int = 32
+    """Images per step, over all processes."""
+    learning_rate: float = 2e-3
+    """Learning rate after warm-up; it falls to 0 along a quarter of a cosine by the last step."""
+    warmup: int = 50
+    """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
+    detail: float = 0.1
+    """Weight of edges in the loss."""
+    commitment: float = 0.25
+    """Weight of the distance between the encoder's vectors and their codes."""
+    seed: int = 0
+    """Seed of initial weights, the order of images, and the codes that are moved."""
+    minutes: float | None = None
+    """Stop after this many minutes, counted from the start or from resuming; None: no limit.
+    The learning rate falls to 0 by then."""
+    patience: int = 0
+    """Stop after this many evaluations in a row without improvement; 0: never."""
+    log_every: int = 100
+    """Steps between reports."""
+    evaluate_every: int = 1000
+    """Steps between evaluations on validation images; each is followed by a checkpoint."""
+    evaluate_images: int = 1000
+    """Maximum number of validation images per evaluation; always the same ones."""
+    keep: int = 2
+    """Number of checkpoints to keep, besides that of the best evaluation."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @property
+    def score_steps(self) -> int:
+        """The number of steps, under the name that Algorithm 1 has for them."""
+        return self.steps
+
+    total_steps = score_steps
+
+    def build(self, data: DataSet) -> VQVAE:
+        """A VQ-VAE for the images of `data`, with initial weights drawn from the seed."""
+        height, width, channels = picture_of(data).shape
+        if height != width:
+            wanted = size_hint(min(height, width), self.grid)
+            raise ValueError(f"images must be square for a VQ-VAE, got {width} × {height}: {wanted}")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(self.seed, "init"))
+            return VQVAE(size=height, channels=channels, **self.sizes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,98 +120,68 @@ def train_tokenizer(
     settings, fabric = settings or TokenizerSettings(), fabric or engine()
     if settings.batch_size % fabric.world_size:
         raise ValueError(f"batch_size must be a multiple of {fabric.world_size} processes, got {settings.batch_size}")
-    return Loop(VQLearner(vqvae, data, settings, fabric), fabric, folder, resume, stop).run()
+    return Trainer(TokenizerLearner(vqvae, data, settings, fabric), folder, resume, stop).run()
 
 
-@dataclass
-class _Progress(Progress):
-    seen_loss: float = 0.0
-    """Sum of the loss over the steps since the last report."""
-    seen_steps: int = 0
+class TokenizerLearner(Learner):
+    """A VQ-VAE in training: a copy that is trained, and an optimiser.
 
-
-class VQLearner:
-    """A VQ-VAE in training, as a learner for the training loop: a copy that is trained, and an optimiser.
-
-    The VQ-VAE that is given stays as it is until `keep`.
+    The VQ-VAE that is given stays as it is until `hand_over`.
     """
 
     def __init__(self, vqvae: VQVAE, data: DataSet, settings: TokenizerSettings, fabric: Engine):
-        self.vqvae, self.data, self.settings, self.fabric = vqvae, data, settings, fabric
-        self.codec, self.progress = picture_of(data), _Progress()
-        self.model = copy.deepcopy(vqvae).train()
+        super().__init__(vqvae, settings, fabric)
+        self.data, self.codec, self.model = data, picture_of(data), copy.deepcopy(vqvae).train()
         self.wrapped = fabric.setup_module(self.model)
-        self._optimiser = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.99))  # its rate: see `step`
-        self.optimiser: Any = fabric.setup_optimizers(self._optimiser)
+        self._optimiser = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.99))  # its rate: see `learn`
+        self._wrapped_optimiser: Any = fabric.setup_optimizers(self._optimiser)
+        self.modules, self.optimisers = {"vqvae": self.model}, {"optimiser": (self._optimiser, self.model)}
 
-    def steps(self) -> Iterator[Step]:
-        settings, progress, fabric = self.settings, self.progress, self.fabric
-        since = (progress.step, time.perf_counter())
-        while progress.step < settings.steps:
-            batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
-            images = self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank])
-            self.step(torch.from_numpy(images))
-            log = progress.step % settings.log_every == 0
-            evaluate = progress.step % settings.evaluate_every == 0 or progress.step == settings.steps
-            yield Step(self._report(*since) if log else None, evaluate)
-            if log or evaluate:
-                since = (progress.step, time.perf_counter())
+    def score_step(self) -> tuple[float, float]:
+        settings, fabric = self.settings, self.fabric
+        batch = self.data.train.batch(settings.batch_size, step=self.progress.step, seed=settings.seed)
+        return self.learn(torch.from_numpy(self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank])))
 
-    def step(self, images: UInt8[Tensor, "b h w c"]) -> None:
-        """Learn from this process's share of a batch."""
+    def learn(self, images: UInt8[Tensor, "b h w c"]) -> tuple[float, float]:
+        """Learn from this process's share of a batch; gives the loss of all, and the norm of the gradient."""
         settings, progress, fabric = self.settings, self.progress, self.fabric
-        rate = settings.learning_rate * progress.warmth(settings.warmup)
+        rate = settings.learning_rate * progress.warmup_factor(settings.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = rate * math.cos(math.pi / 2 * progress.schedule(settings.steps))
         generator = seeded(settings.seed, "codes", progress.step)
         loss = self.wrapped(images, detail=settings.detail, commitment=settings.commitment, generator=generator)
         fabric.backward(loss)
         mean = averaged(fabric, loss.detach()).item()
-        norm = fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=math.inf, error_if_nonfinite=False)
-        assert norm is not None
-        if not math.isfinite(mean) or not (norm.isfinite() or skips_bad_steps(fabric)):
+        gradient = fabric.clip_gradients(
+            self.wrapped, self._wrapped_optimiser, max_norm=math.inf, error_if_nonfinite=False
+        )
+        assert gradient is not None
+        norm = gradient.item()
+        if not math.isfinite(mean) or not (math.isfinite(norm) or skips_bad_steps(fabric)):
             what, cause = "gradient" if math.isfinite(mean) else "loss", cause_of(self.model.named_parameters())
             where = f"at step {progress.step}: {cause}; try a lower learning_rate"
             raise FloatingPointError(f"the {what} is not finite {where}")
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-        progress.seen_loss += mean
-        progress.seen_steps += 1
-        progress.step += 1
+        self._wrapped_optimiser.step()
+        self._wrapped_optimiser.zero_grad()
+        return mean, norm
 
-    def evaluate(self) -> Evaluation:
+    def score_report(self, loss: float, steps_per_second: float, gradient_norm: float) -> TokenizerReport:
+        speed, rate = steps_per_second * self.settings.batch_size, self._optimiser.param_groups[0]["lr"]
+        return TokenizerReport(phase="train", loss=loss, images_per_second=speed, learning_rate=rate)
+
+    def evaluate(self) -> tuple[float, TokenizerReport]:
         """What comes back of validation images. They are few: every process looks at all of them."""
         split = self.data.validation
         images = np.concatenate([*self.codec.shown(split, split.spread(self.settings.evaluate_images))])
-        found = torch.tensor(self.model.judged(torch.from_numpy(images)), dtype=torch.float64)
-        ratio, used = averaged(self.fabric, found.to(self.fabric.device)).tolist()  # lest they disagree on the best
-        return Evaluation(-ratio, TokenizerReport(phase="validation", psnr=ratio, perplexity=used))
+        figures = torch.tensor(self.model.judged(torch.from_numpy(images)), dtype=torch.float64)
+        ratio, used = averaged(self.fabric, figures.to(self.fabric.device)).tolist()  # lest they disagree on the best
+        return -ratio, TokenizerReport(phase="validation", psnr=ratio, perplexity=used)
 
-    def keep(self, folder: Path | None) -> None:
-        self.vqvae.load_tensors(self.model.tensors())
-        if folder is not None and self.fabric.is_global_zero:
-            self.vqvae.write(folder)
-
-    def fetch(self, folder: Path) -> None:
-        self.vqvae.load_tensors(VQVAE.from_pretrained(folder).tensors())
-
-    def finish(self, folder: Path | None, best: Callable[[], Checkpoint | None]) -> Iterator[Report | None]:
-        yield from ()  # the best model is complete
-
-    def checkpoint(self) -> Checkpoint:
-        tensors = {f"vqvae.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        tensors |= optimiser_tensors(self._optimiser, "optimiser", dict(self.model.named_parameters()))
-        return Checkpoint(tensors, asdict(self.progress))
+    def hand_over(self) -> None:
+        self.best.load_tensors(self.model.tensors())
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.model.load_state_dict(checkpoint.under("vqvae"))
-        restore_optimiser(self._optimiser, "optimiser", dict(self.model.named_parameters()), checkpoint)
-        self.progress = typed(_Progress, checkpoint.state)
-
-    def _report(self, step: int, then: float) -> TokenizerReport:
-        """What was seen since that step, at that time."""
-        progress, rate = self.progress, self._optimiser.param_groups[0]["lr"]
-        loss = progress.seen_loss / progress.seen_steps
-        speed = (progress.step - step) * self.settings.batch_size / (time.perf_counter() - then)
-        progress.seen_loss, progress.seen_steps = 0.0, 0
-        return TokenizerReport(phase="train", loss=loss, images_per_second=speed, learning_rate=rate)
+        state = checkpoint.state
+        if "seen_loss" in state:  # written by dmb 0.2, which knew no phases here
+            state |= {"seen_bits": state.pop("seen_loss"), "phase": "score", "phase_step": state["step"]}
+        super().restore(checkpoint)

@@ -14,7 +14,7 @@ from dmb._core.seeding import seed_of, seeded
 from dmb.app.recipes.choices import BROUGHT, DataChoice, NetworkChoice, OrderChoice, ProcessChoice, unread
 from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet
-from dmb.training import Engine, TrainingSettings, refuse_unfit
+from dmb.training import Engine, TrainingSettings, check_trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class Recipe:
     def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
         """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""
         model.check_round_trip()
-        refuse_unfit(model, data, self.training, fabric)
+        check_trainable(model, data, self.training, fabric)
 
     def describe(self, model: Bridge) -> str:
         """How the model is trained, and for how long."""

@@ -13,7 +13,7 @@ from dmb.app.report.contents import Block, Contents
 from dmb.app.report.drawing import to_svg
 from dmb.data.codecs import Images
 from dmb.processes import BridgeProcess, ForwardProcess
-from dmb.training.trainer import AWAKE
+from dmb.training.reporting import AWAKE
 
 TIMES, MOST_LINES, MOST_NAMES = np.linspace(0, 1, 41), 200, 8
 ALIKE, MOVED = 0.01, 0.05

@@ -1,14 +1,13 @@
-"""The loop by itself: a learner that takes a second for every step, by a clock that only it moves."""
+"""The trainer by itself: a learner that takes a second for every step, by a clock that only it moves."""
 
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from dmb.training import Report, engine, loop as loops
-from dmb.training.checkpoint import Checkpoint, Checkpoints
-from dmb.training.loop import Evaluation, Loop, Progress, Step
+from dmb.training import Report, Trainer, engine, trainer
+from dmb.training.checkpoint import Checkpoints
+from dmb.training.state import Learner
 from stopping import StopAfter
 
 
@@ -16,48 +15,60 @@ from stopping import StopAfter
 def clock(monkeypatch):
     now = SimpleNamespace(seconds=1000.0)
     ticking = SimpleNamespace(perf_counter=lambda: now.seconds, process_time=lambda: now.seconds / 2)
-    monkeypatch.setattr(loops, "time", ticking)
+    monkeypatch.setattr(trainer, "time", ticking)
     return now
 
 
-class Slow:
+class Model:
+    """Stands for the model that was handed in."""
+
+    def __init__(self, kept=()):
+        self.kept = kept
+
+    @classmethod
+    def from_pretrained(cls, folder):
+        return cls()
+
+    def tensors(self):
+        return {}
+
+    def load_tensors(self, tensors):
+        self.kept.append("fetched")
+
+    def write(self, folder):
+        folder.mkdir(exist_ok=True)
+
+
+class Slow(Learner):
     """Its losses are given, one for each evaluation; the schedule at each step is remembered."""
 
     def __init__(self, clock, losses=(), *, total_steps=10, evaluate_every=1, minutes=None, patience=0, keep=2):
-        self.settings = SimpleNamespace(total_steps=total_steps, minutes=minutes, patience=patience, keep=keep)
-        self.clock, self.losses, self.evaluate_every = clock, losses, evaluate_every
-        self.progress, self.schedule, self.kept = Progress(), [], []
+        settings = SimpleNamespace(
+            cycles=1, score_steps=total_steps, total_steps=total_steps, score_tolerance=0.0, tolerance=0.0, log_every=1,
+            evaluate_every=evaluate_every, minutes=minutes, patience=patience, keep=keep,
+        )  # fmt: skip
+        self.clock, self.losses, self.schedule, self.kept = clock, losses, [], []
+        super().__init__(Model(self.kept), settings, engine(accelerator="cpu"))
 
-    def steps(self):
-        while self.progress.step < self.settings.total_steps:
-            self.schedule.append(self.progress.schedule(self.settings.total_steps))
-            self.clock.seconds += 1
-            self.progress.step += 1
-            yield Step(Report(phase="train"), self.progress.step % self.evaluate_every == 0)
+    def score_step(self):
+        self.schedule.append(self.progress.schedule(self.settings.total_steps))
+        self.clock.seconds += 1
+        return 0.0, 0.0
+
+    def score_report(self, loss, steps_per_second, gradient_norm):
+        return Report(phase="train")
 
     def evaluate(self):
-        number = self.progress.step // self.evaluate_every - 1
+        number = self.progress.step // self.settings.evaluate_every - 1
         loss = self.losses[number] if 0 <= number < len(self.losses) else -self.progress.step
-        return Evaluation(float(loss), Report(phase="validation"))
+        return float(loss), Report(phase="validation")
 
-    def keep(self, folder):
+    def hand_over(self):
         self.kept.append(self.progress.step)
-
-    def fetch(self, folder):
-        self.kept.append("fetched")
-
-    def finish(self, folder, best):
-        yield from ()
-
-    def checkpoint(self):
-        return Checkpoint({"step": torch.tensor(self.progress.step)}, asdict(self.progress))
-
-    def restore(self, checkpoint):
-        self.progress = Progress(**checkpoint.state)
 
 
 def run(learner, folder=None, **options):
-    return list(Loop(learner, engine(accelerator="cpu"), folder, **options).run())
+    return list(Trainer(learner, folder, **options).run())
 
 
 def steps(reports, phase="validation"):
@@ -128,25 +139,29 @@ def test_several_processes_agree_on_the_time(clock):
             return (value + torch.tensor([0.0, 0.5])) / 2  # the other has used up half of its time
 
     learner = Slow(clock, total_steps=100, evaluate_every=100, minutes=20 / 60)
-    reports = list(Loop(learner, Two()).run())
+    learner.fabric = Two()
+    reports = run(learner)
     assert learner.schedule[:3] == pytest.approx([0.01 * 0, (1 / 20 + 0.5) / 2, (2 / 20 + 0.5) / 2])
     assert steps(reports) == [31]  # (31 / 20 + 0.5) / 2 > 1
 
 
 def test_a_report_says_how_long_it_will_take(clock):
     reports = run(Slow(clock, total_steps=10, evaluate_every=100))
-    assert [report.seconds_left for report in reports] == pytest.approx([9 - done for done in range(10)])
+    assert [report.seconds_left for report in reports] == pytest.approx([*(9 - done for done in range(10)), 0])
     reports = run(Slow(clock, total_steps=100, evaluate_every=100, minutes=4 / 60))
     assert [report.seconds_left for report in reports] == pytest.approx([3, 2, 1, 0, 0, 0])
 
 
 def test_time_that_is_up_ends_a_phase_that_does_not_count_only_after_a_step_that_does(clock):
     class Phased(Slow):
-        def steps(self):
-            for _ in range(50):
-                self.clock.seconds += 1
-                yield Step(counts=False)
-            yield from super().steps()
+        def matrix_is_over(self):
+            return self.progress.phase_step >= 50
+
+        def matrix_step(self):
+            self.clock.seconds += 1
+
+        def matrix_report(self):
+            return Report(phase="train")
 
     assert steps(run(Phased(clock, minutes=20 / 60))) == [1]
 
