@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from dmb._core.pretrained import Pretrained
 from dmb.training import Report, Trainer, engine, trainer
 from dmb.training.checkpoint import Checkpoints
 from dmb.training.state import Learner
@@ -19,10 +20,11 @@ def clock(monkeypatch):
     return now
 
 
-class Model:
+class Kept(Pretrained):
     """Stands for the model that was handed in."""
 
     def __init__(self, kept=()):
+        super().__init__()
         self.kept = kept
 
     @classmethod
@@ -48,7 +50,7 @@ class Slow(Learner):
             evaluate_every=evaluate_every, minutes=minutes, patience=patience, keep=keep,
         )  # fmt: skip
         self.clock, self.losses, self.schedule, self.kept = clock, losses, [], []
-        super().__init__(Model(self.kept), settings, engine(accelerator="cpu"))
+        super().__init__(Kept(self.kept), settings, engine(accelerator="cpu"))
 
     def score_step(self):
         self.schedule.append(self.progress.schedule(self.settings.total_steps))

@@ -30,6 +30,15 @@ class Fact(NamedTuple):
 class Report:
     """What happened since the previous report. A learner fills in its figures; the trainer adds step and time.
 
+    Args:
+        index: Number of reports before this one, including those before an interruption.
+        step: Number of steps so far.
+        seconds: Time of the run so far, including that before an interruption.
+        cpu_seconds: Processor time of the run so far.
+        seconds_left: Remaining time at the speed of this call, or until its time limit; None if not known yet.
+        improved: Whether the model is the best so far (phase `validation`).
+        sample: Tokens of the data's codec that show what the model can do (phase `validation`).
+
     >>> report = Report(phase="validation", step=20, total_steps=100, seconds=3.0, improved=True)
     >>> report.line()
     'step     20/100  validation  best so far'
@@ -37,25 +46,17 @@ class Report:
     {'phase': 'validation', 'step': 20, 'seconds': 3.0, 'cpu_seconds': 0.0, 'improved': True}
     """
 
-    phases: ClassVar[dict[str, str]] = {"train": "training", "validation": "validation"}
-    """The names of phases for display, in the order of display."""
+    phases: ClassVar[dict[str, str]] = {"train": "training", "validation": "validation"}  # for display, in this order
 
     phase: str
     index: int = 0
-    """Number of reports before this one, including those before an interruption."""
     step: int = 0
-    """Number of steps so far."""
     total_steps: int = 0
     seconds: float = 0.0
-    """Time of the run so far, including that before an interruption."""
     cpu_seconds: float = 0.0
-    """Processor time of the run so far."""
     seconds_left: float | None = None
-    """Remaining time at the speed of this call, or until its time limit; None if not known yet."""
     improved: bool = False
-    """Whether the model is the best so far (phase `validation`)."""
     sample: Int[Tensor, "b d"] | None = None
-    """Tokens of the data's codec that show what the model can do (phase `validation`)."""
 
     def facts(self) -> list[Fact]:
         """The figures of the report."""
@@ -91,6 +92,22 @@ class TrainingReport(Report):
     """What happened since the previous report. Bits are per token; steps are those of Score-learning in all cycles.
 
     `sample` is a single sequence, always drawn with the same random numbers.
+
+    Args:
+        token: What the data call a token.
+        tokens: Number of training tokens in Score-learning so far.
+        prior_bits: J_Q on the training data's marginals, with p_T from the estimate p_0.
+        matrix_step: Steps of Matrix-learning in this cycle so far (phase `matrix`).
+        marginal_bits: KL(μ || p_0) of the training data's marginals and their estimate (Eq. 10; phases `matrix` and
+            `validation`).
+        score_bits: Mean J_score of the training batches since the previous report (phase `score`).
+        validation: The bound on validation data: with the averaged weights (phase `validation`), or of the best model
+            after its calibration (phase `calibration`).
+        share_error: The largest difference between the share of a state in a column and its mean probability before the
+            last round (phase `calibration`).
+        alpha: Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or the other
+            learned parameters of its process (phases `matrix` and `validation`).
+        log_speeds: The logarithm of each position's speed, if positions have speeds (phase `validation`).
     """
 
     phases: ClassVar[dict[str, str]] = {
@@ -102,32 +119,19 @@ class TrainingReport(Report):
 
     phase: Literal["matrix", "score", "validation", "calibration"]
     token: str = "token"
-    """What the data call a token."""
     cycle: int
     tokens: int
-    """Number of training tokens in Score-learning so far."""
     prior_bits: float
-    """J_Q on the training data's marginals, with p_T from the estimate p_0."""
     matrix_step: int | None = None
-    """Steps of Matrix-learning in this cycle so far (phase `matrix`)."""
     marginal_bits: float | None = None
-    """KL(μ || p_0) of the training data's marginals and their estimate (Eq. 10; phases `matrix` and `validation`)."""
     score_bits: float | None = None
-    """Mean J_score of the training batches since the previous report (phase `score`)."""
     tokens_per_second: float | None = None
     gradient_norm: float | None = None
     learning_rate: float | None = None
     validation: Bound | None = None
-    """The bound on validation data: with the averaged weights (phase `validation`), or of the best model after its
-    calibration (phase `calibration`)."""
     share_error: float | None = None
-    """The largest difference between the share of a state in a column and its mean probability before the last round
-    (phase `calibration`)."""
     alpha: list[float] | None = None
-    """Rates of a bridge in the order of its clocks, averaged over positions whose clock runs, or the other learned
-    parameters of its process (phases `matrix` and `validation`)."""
     log_speeds: list[float] | None = None
-    """The logarithm of each position's speed, if positions have speeds (phase `validation`)."""
 
     @property
     def bits(self) -> float:

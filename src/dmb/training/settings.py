@@ -15,89 +15,93 @@ MOST_RATE, MOST_ROWS = 1_000_000, 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 never stops early."""
+    """Algorithm 1 and its optimisers. Tolerances are in bits per token; 0 never stops early.
+
+    Args:
+        cycles: Number of cycles; each is Matrix-learning (of the rates), then Score-learning (of the network).
+        score_steps: Maximum number of Score-learning steps per cycle.
+        matrix_steps: Maximum number of Matrix-learning steps per cycle; 0 leaves the rates as they are (unless learned
+            jointly).
+        matrix_objective: The loss of the rates: J_Q as in the paper (prior); the whole bound, in alternation with the
+            network (bound); or the whole bound in every step of Score-learning, without Matrix-learning (joint).
+        score_tolerance: Score-learning of a cycle ends when the running mean of J_score falls below this value, ε_score.
+        matrix_tolerance: Matrix-learning of a cycle ends when J_Q falls below this value, ε_Q.
+        tolerance: Training ends when J_score + J_Q is below this value, ε, after a cycle.
+        start: The first p_0: the data's histogram, or one random vector for all positions as in the paper.
+        reestimate: Between cycles, replace p_0 by the marginals of the model's samples (Eq. 10).
+        chains: Number of samples for this estimate of p_0.
+        chain_calls: Steps per sample for this estimate of p_0.
+        batch_size: Sequences (or paths, with several orders) per step, over all processes and accumulated parts.
+        orders: Orders per sequence, for a network that follows orders; a batch then has fewer sequences. Learning the
+            speeds of positions needs at least 2.
+        singles: With several orders: after each sequence that has them, up to this many have one order only, as
+            batch_size allows.
+        accumulate: Number of parts into which each process splits its share of a batch; more parts need less memory.
+        learning_rate: Learning rate of the network, after warm-up.
+        matrix_learning_rate: Learning rate of the rates, or of their logarithms, as the process learns them.
+        matrix_weight_decay: Weight decay of what matrix_learning_rate is for.
+        matrix_clip: Maximum norm of the gradient of the rates; 0: no clipping.
+        warmup: Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them.
+        decay: The learning rate after warm-up: constant, or falling to 0 along a cosine by the last step.
+        weight_decay: Weight decay of the network's matrices, not of biases and norms.
+        weight_decay_until: The step at which weight decay ends; None: never.
+        clip: Maximum norm of the gradient; 0: no clipping.
+        ema: Decay of the averaged weights, which are evaluated and saved.
+        adapt_times: Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly.
+        infill: Share of the training sequences with some positions given, to prepare for filling in templates; None:
+            0.25 if noise can look like data, or if an order is learned; otherwise 0.
+        any_order: Share of the training sequences that are written in an order drawn evenly from all, whatever the
+            speeds of positions, to prepare for any set of given positions, and of the orders of an evaluation; for a
+            network that follows any order. None: 0.5 if speeds are fixed, otherwise 0.
+        compile: Compile the network with torch.compile.
+        seed: Seed of data order, noise and dropout.
+        minutes: Stop after this many minutes, counted from the start or from resuming; None: no limit. With
+            decay=cosine, the learning rate falls to 0 by then.
+        patience: Stop after this many evaluations in a row without improvement; 0: never.
+        log_every: Steps between reports.
+        evaluate_every: Steps between evaluations on validation data; each is followed by a checkpoint.
+        evaluate_sequences: Maximum number of validation sequences per evaluation; always the same ones.
+        keep: Number of checkpoints to keep, besides that of the best evaluation.
+    """
 
     cycles: int = 4
-    """Number of cycles; each is Matrix-learning (of the rates), then Score-learning (of the network)."""
     score_steps: int = 1000
-    """Maximum number of Score-learning steps per cycle."""
     matrix_steps: int = 100
-    """Maximum number of Matrix-learning steps per cycle; 0 leaves the rates as they are (unless learned jointly)."""
     matrix_objective: Literal["prior", "bound", "joint"] = "prior"
-    """The loss of the rates: J_Q as in the paper (prior); the whole bound, in alternation with the network (bound);
-    or the whole bound in every step of Score-learning, without Matrix-learning (joint)."""
     score_tolerance: float = 0.0
-    """ε_score: Score-learning of a cycle ends when the running mean of J_score falls below this value."""
     matrix_tolerance: float = 0.0
-    """ε_Q: Matrix-learning of a cycle ends when J_Q falls below this value."""
     tolerance: float = 0.0
-    """ε: training ends when J_score + J_Q is below this value after a cycle."""
     start: Literal["histogram", "random"] = "histogram"
-    """The first p_0: the data's histogram, or one random vector for all positions as in the paper."""
     reestimate: bool = True
-    """Between cycles, replace p_0 by the marginals of the model's samples (Eq. 10)."""
     chains: int = 256
-    """Number of samples for this estimate of p_0."""
     chain_calls: int = 32
-    """Steps per sample for this estimate of p_0."""
 
     batch_size: int = 128
-    """Sequences (or paths, with several orders) per step, over all processes and accumulated parts."""
     orders: int = 1
-    """Orders per sequence, for a network that follows orders; a batch then has fewer sequences. Learning the speeds of
-    positions needs at least 2."""
     singles: int = 0
-    """With several orders: after each sequence that has them, up to this many have one order only, as batch_size
-    allows."""
     accumulate: int = 1
-    """Number of parts into which each process splits its share of a batch; more parts need less memory."""
     learning_rate: float = 1e-3
-    """Learning rate of the network, after warm-up."""
     matrix_learning_rate: float = 1e-2
-    """Learning rate of the rates, or of their logarithms, as the process learns them."""
     matrix_weight_decay: float = 0.0
-    """Weight decay of what matrix_learning_rate is for."""
     matrix_clip: float = 0.0
-    """Maximum norm of the gradient of the rates; 0: no clipping."""
     warmup: int = 100
-    """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
     decay: Literal["constant", "cosine"] = "constant"
-    """The learning rate after warm-up: constant, or falling to 0 along a cosine by the last step."""
     weight_decay: float = 0.01
-    """Weight decay of the network's matrices, not of biases and norms."""
     weight_decay_until: int | None = None
-    """The step at which weight decay ends; None: never."""
     clip: float = 1.0
-    """Maximum norm of the gradient; 0: no clipping."""
     ema: float = 0.999
-    """Decay of the averaged weights, which are evaluated and saved."""
     adapt_times: bool = True
-    """Draw times where the loss varied most in previous steps (its mean is unchanged); otherwise evenly."""
     infill: float | None = None
-    """Share of the training sequences with some positions given, to prepare for filling in templates;
-    None: 0.25 if noise can look like data, or if an order is learned; otherwise 0."""
     any_order: float | None = None
-    """Share of the training sequences that are written in an order drawn evenly from all, whatever the speeds of
-    positions, to prepare for any set of given positions, and of the orders of an evaluation; for a network that follows
-    any order. None: 0.5 if speeds are fixed, otherwise 0."""
     compile: bool = False
-    """Compile the network with torch.compile."""
 
     seed: int = 0
-    """Seed of data order, noise and dropout."""
     minutes: float | None = None
-    """Stop after this many minutes, counted from the start or from resuming; None: no limit.
-    With decay=cosine, the learning rate falls to 0 by then."""
     patience: int = 0
-    """Stop after this many evaluations in a row without improvement; 0: never."""
     log_every: int = 50
-    """Steps between reports."""
     evaluate_every: int = 500
-    """Steps between evaluations on validation data; each is followed by a checkpoint."""
     evaluate_sequences: int = 2048
-    """Maximum number of validation sequences per evaluation; always the same ones."""
     keep: int = 2
-    """Number of checkpoints to keep, besides that of the best evaluation."""
 
     @property
     def sequences(self) -> int:

@@ -29,33 +29,36 @@ from dmb.training.settings import TrainingSettings
 
 @dataclass
 class Progress:
-    """How far a run has come. With the tensors and the settings it decides all that follows."""
+    """How far a run has come. With the tensors and the settings it decides all that follows.
+
+    Args:
+        step: Steps of Score-learning in all cycles.
+        best: The lowest loss of an evaluation so far.
+        finished_step: The best step, if its model has been calibrated.
+        stale: Evaluations since the best one.
+        share: How much of its schedule the run has used up by the clock, if its time is limited; 1 is all.
+        phase_step: Steps of this phase in this cycle.
+        running_bits: Running mean of J_score on training batches, bits per token.
+        prior_bits: J_Q on the data's marginals, with p_T from p_0, bits per token.
+        seen_bits: Sum of J_score over the steps since the last report.
+    """
 
     step: int = 0
-    """Steps of Score-learning in all cycles."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     reports: int = 0
     best: float | None = None
-    """The lowest loss of an evaluation so far."""
     best_step: int | None = None
     evaluated_step: int | None = None
     finished_step: int | None = None
-    """The best step, if its model has been calibrated."""
     stale: int = 0
-    """Evaluations since the best one."""
     share: float = 0.0
-    """How much of its schedule the run has used up by the clock, if its time is limited; 1 is all."""
     cycle: int = 0
     phase: Literal["matrix", "score"] = "matrix"
     phase_step: int = 0
-    """Steps of this phase in this cycle."""
     running_bits: float | None = None
-    """Running mean of J_score on training batches, bits per token."""
     prior_bits: float = 0.0
-    """J_Q on the data's marginals, with p_T from p_0, bits per token."""
     seen_bits: float = 0.0
-    """Sum of J_score over the steps since the last report."""
     seen_steps: int = 0
 
     def schedule(self, total_steps: int) -> float:

@@ -22,22 +22,25 @@ _CODEBOOK = "codebook"
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What defines a VQ-VAE besides its images, and cannot change during training."""
+    """What defines a VQ-VAE besides its images, and cannot change during training.
+
+    Args:
+        grid: Height and width of the grid of codes that an image becomes.
+        codes: Number of codes in the codebook.
+        width: Channels of the convolutions at the grid.
+        blocks: Residual blocks in the encoder, and in the decoder.
+        code_width: Dimension of a code's vector.
+        decay: Decay per step of the moving averages that codes follow.
+        revive: A code used less often than this share of the mean is moved to where images are.
+    """
 
     grid: int = 8
-    """Height and width of the grid of codes that an image becomes."""
     codes: int = 512
-    """Number of codes in the codebook."""
     width: int = 64
-    """Channels of the convolutions at the grid."""
     blocks: int = 2
-    """Residual blocks in the encoder, and in the decoder."""
     code_width: int = 16
-    """Dimension of a code's vector."""
     decay: float = 0.9
-    """Decay per step of the moving averages that codes follow."""
     revive: float = 0.1
-    """A code used less often than this share of the mean is moved to where images are."""
 
     def sizes(self) -> dict[str, int | float]:
         """These settings, without those that a subclass adds."""

@@ -26,37 +26,40 @@ from dmb.training.state import Learner, cause_of
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings(Architecture):
-    """The sizes of a VQ-VAE, and how to train it."""
+    """The sizes of a VQ-VAE, and how to train it.
+
+    Args:
+        steps: Number of training steps.
+        batch_size: Images per step, over all processes.
+        learning_rate: Learning rate after warm-up; it falls to 0 along a quarter of a cosine by the last step.
+        warmup: Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them.
+        detail: Weight of edges in the loss.
+        commitment: Weight of the distance between the encoder's vectors and their codes.
+        seed: Seed of initial weights, the order of images, and the codes that are moved.
+        minutes: Stop after this many minutes, counted from the start or from resuming; None: no limit. The learning
+            rate falls to 0 by then.
+        patience: Stop after this many evaluations in a row without improvement; 0: never.
+        log_every: Steps between reports.
+        evaluate_every: Steps between evaluations on validation images; each is followed by a checkpoint.
+        evaluate_images: Maximum number of validation images per evaluation; always the same ones.
+        keep: Number of checkpoints to keep, besides that of the best evaluation.
+    """
 
     cycles, score_tolerance, tolerance = 1, 0.0, 0.0  # of Algorithm 1, which is a cycle of Score-learning here
 
     steps: int = 8000
-    """Number of training steps."""
     batch_size: int = 32
-    """Images per step, over all processes."""
     learning_rate: float = 2e-3
-    """Learning rate after warm-up; it falls to 0 along a quarter of a cosine by the last step."""
     warmup: int = 50
-    """Steps over which the learning rate rises from 0; if minutes are given, at most the first tenth of them."""
     detail: float = 0.1
-    """Weight of edges in the loss."""
     commitment: float = 0.25
-    """Weight of the distance between the encoder's vectors and their codes."""
     seed: int = 0
-    """Seed of initial weights, the order of images, and the codes that are moved."""
     minutes: float | None = None
-    """Stop after this many minutes, counted from the start or from resuming; None: no limit.
-    The learning rate falls to 0 by then."""
     patience: int = 0
-    """Stop after this many evaluations in a row without improvement; 0: never."""
     log_every: int = 100
-    """Steps between reports."""
     evaluate_every: int = 1000
-    """Steps between evaluations on validation images; each is followed by a checkpoint."""
     evaluate_images: int = 1000
-    """Maximum number of validation images per evaluation; always the same ones."""
     keep: int = 2
-    """Number of checkpoints to keep, besides that of the best evaluation."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
