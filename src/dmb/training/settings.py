@@ -24,9 +24,9 @@ class TrainingSettings:
             jointly).
         matrix_objective: The loss of the rates: J_Q as in the paper (prior); the whole bound, in alternation with the
             network (bound); or the whole bound in every step of Score-learning, without Matrix-learning (joint).
-        score_tolerance: Score-learning of a cycle ends when the running mean of J_score falls below this value, ε_score.
-        matrix_tolerance: Matrix-learning of a cycle ends when J_Q falls below this value, ε_Q.
-        tolerance: Training ends when J_score + J_Q is below this value, ε, after a cycle.
+        score_tolerance: Score-learning of a cycle ends when the running mean of J_score falls below it: ε_score.
+        matrix_tolerance: Matrix-learning of a cycle ends when J_Q falls below it: ε_Q.
+        tolerance: Training ends when J_score + J_Q is below it after a cycle: ε.
         start: The first p_0: the data's histogram, or one random vector for all positions as in the paper.
         reestimate: Between cycles, replace p_0 by the marginals of the model's samples (Eq. 10).
         chains: Number of samples for this estimate of p_0.

@@ -15,8 +15,7 @@ from dmb.app.images import losses
 from dmb.app.images.quantizer import Quantizer
 from dmb.networks.base import check_num_blocks
 
-_BATCH = 256
-"""Images or grids that go through the convolutions at once."""
+_BATCH = 256  # images or grids that go through the convolutions at once
 _CODEBOOK = "codebook"
 
 

@@ -31,16 +31,11 @@ from dmb.data.reading import Progress, as_value_error, ignore_progress, mapped
 from dmb.data.splits import Splits
 
 FORMAT = 1
-SETTINGS = "tokenizer-settings.json"
+SETTINGS, SUMMARY, SHEET = "tokenizer-settings.json", "tokenizer.json", "sheet.png"
+KEPT = "summary.json"  # what a bridge's run calls its copy of the summary
 
+_GREY = 128  # what the encoder sees where a template says nothing
 _PAIRS = 32  # on a sheet
-SUMMARY, SHEET = "tokenizer.json", "sheet.png"
-"""Files in a folder of codes: its description, and validation images beside their reconstructions."""
-KEPT = "summary.json"
-"""What a bridge's run calls its copy of the description."""
-
-_GREY = 128
-"""What the encoder sees where a template says nothing."""
 
 
 class Codes(ImageCodec):

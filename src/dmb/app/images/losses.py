@@ -7,8 +7,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-_VARIANCE = 1 / 16
-"""Of a pixel in [0, 1], of natural images; 0.063 in CIFAR-10."""
+_VARIANCE = 1 / 16  # of a pixel in [0, 1], of natural images; 0.063 in CIFAR-10
 _SCALES = 3
 
 

@@ -5,10 +5,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
-_CHUNK = 1 << 24
-"""Distances held at once."""
-_ROUNDS = 10
-"""Of k-means, before the first step."""
+_CHUNK = 1 << 24  # distances held at once
+_ROUNDS = 10  # of k-means, before the first step
 
 
 class Quantizer(nn.Module):
