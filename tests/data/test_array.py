@@ -1,3 +1,5 @@
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -135,6 +137,16 @@ def test_files_that_are_cut_short_or_something_else_are_named(tmp_path, name):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name} cannot be read as an array"):
             array(tmp_path / name)
+
+
+def test_archives_with_something_else_than_arrays_are_named(tmp_path):
+    """It was a traceback."""
+    for members in (["a.txt"], ["train", "validation", "test"], ["empty.npy"]):
+        with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+            for member in members:
+                archive.writestr(member, b"" if member == "empty.npy" else b"hello")
+        with pytest.raises(ValueError, match=r"x.npz cannot be read as an array: it must hold arrays only, got"):
+            load(tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas
 import pytest
 from scipy import integrate
 
@@ -243,6 +244,25 @@ def test_dates_come_back_as_they_were_with_time_and_zone(values, unit):
         assert drawn == values
         assert [type(value) for value in drawn] == [type(value) for value in values]
     assert column.describe().startswith("dates from 2024-01-01")
+
+
+def test_the_last_moment_that_databases_know_is_a_date():
+    """It was a traceback: as a float it is rounded up, into the year 10000."""
+    values = ["9999-12-31T23:59:59.999999", *(f"2024-01-01T00:00:00.0000{i:02}" for i in range(40))]
+    column = column_of("x", values, [20] + [1] * 40).column
+    assert column.labels[-1] == values[0]
+    assert column.values(column.states(values[:1]), RNG) == values[:1]
+
+
+def test_dates_that_no_clock_can_show_and_nanoseconds_are_named():
+    """Both were tracebacks."""
+    early = [f"0001-01-01T00:00:{i:02}+14:00" for i in range(40)]  # in UTC before the year 1
+    assert column_of("x", early, [2] * 40).column.kind == "category"
+    with pytest.raises(ValueError, match=r"column 'x' must hold dates such as 2024-02-29, got '0001-01-01T00:00:00"):
+        column_of("x", early, [1] * 40, "date")
+    times = [pandas.Timestamp("2024-01-01") + pandas.Timedelta(nanoseconds=i) for i in range(40)]
+    with pytest.raises(ValueError, match="column 'x': dates must be whole microseconds, got nanoseconds: round them"):
+        column_of("x", times, [1] * 40)
 
 
 def test_moments_are_told_by_one_clock():

@@ -106,9 +106,8 @@ class File:
 
     def notes(self) -> list[str]:
         """What the user should know about its encoding."""
-        if self.encoding == "utf-8-sig":
-            return ["a byte order mark at the beginning was removed"]
-        return [] if self.encoding == "utf-8" else [f"decoded from {self.encoding.upper()}"]
+        usual: dict[str, list[str]] = {"utf-8": [], "utf-8-sig": ["a byte order mark at the beginning was removed"]}
+        return usual.get(self.encoding, [f"decoded from {self.encoding.upper()}"])
 
     def open(self) -> io.BytesIO | io.BufferedReader:
         """All of its bytes, opened again only if they are not in memory."""
@@ -176,7 +175,11 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         file.seek(0)
         if magic == b"PK":
             archive = np.load(file, allow_pickle=False)
-            return {key: archive[key] for key in archive.files}
+            members = {key: archive[key] for key in archive.files}
+            others = [key for key, values in members.items() if not isinstance(values, np.ndarray)]
+            if others:
+                raise ValueError(f"it must hold arrays only, got {', '.join(others)}")
+            return members
         newer = np.lib.format.read_magic(file) != (1, 0)
         read_header = np.lib.format.read_array_header_2_0 if newer else np.lib.format.read_array_header_1_0
         shape, fortran_order, dtype = read_header(file)

@@ -1,5 +1,6 @@
 """The contract every codec keeps: tokens as files, as lines for a terminal, and as plain values to display."""
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,7 @@ class Codec(Configurable, ABC):
 
     Attributes:
         num_states: tokens lie in `[0, num_states)`.
-        extension: of the file that `write` makes by default.
-        formats: extensions that `write` knows; any, if empty.
+        formats: extensions that `write` knows, the usual one first; any, if empty.
         fills_folders: whether `write` can also fill a folder with a `.png` for each sequence.
         unit: what a user calls sequences; filled in with the number of positions.
         token: what a user calls one of their tokens.
@@ -67,13 +67,21 @@ class Codec(Configurable, ABC):
     """
 
     num_states: int
-    extension: ClassVar[str]
     formats: ClassVar[tuple[str, ...]] = ()
     fills_folders: bool = False
     unit: ClassVar[str] = "sequences of {:,} tokens"
     token: ClassVar[str] = "token"
     gap: ClassVar[str] = " "
     incidental: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def extension(self) -> str:
+        """Of the file that `write` makes by default."""
+        return self.formats[0] if self.formats else ".txt"
+
+    def config(self) -> dict[str, Any]:
+        """The arguments of the constructor, which a codec keeps under their own names."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @abstractmethod
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:

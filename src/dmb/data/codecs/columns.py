@@ -44,7 +44,6 @@ class Columns(Codec):
     tensor([-1,  2])
     """
 
-    extension = ".csv"
     formats = (".csv", ".parquet")
     unit = "rows of {:,} columns"
 

@@ -38,7 +38,6 @@ class Grid(Codec):
     tensor([ 3, -1,  4])
     """
 
-    extension = ".npy"
     formats = (".npy", ".png")
 
     def __init__(self, shape: list[int], num_states: int):
@@ -101,9 +100,6 @@ class Grid(Codec):
         shades = self._examples(torch.where(self.knows(tokens), tokens, 0)) * 255 // max(1, self.num_states - 1)
         return Images(shades.astype(np.uint8)[..., None], (self.shape[0], self.shape[1]))
 
-    def config(self) -> dict[str, Any]:
-        return {"shape": self.shape, "num_states": self.num_states}
-
     def _examples(self, tokens: Int[Tensor, "b d"]) -> np.ndarray:
         if tokens.shape[1] != math.prod(self.shape):
             raise ValueError(f"tokens must have {math.prod(self.shape)} positions, got {tokens.shape[1]}")
@@ -126,7 +122,6 @@ class ImageCodec(Codec):
     `images` and `template`, besides `config`.
     """
 
-    extension = ".png"
     formats = (".png", ".npy")
     fills_folders = True
     unit = "images of {:,} tokens"

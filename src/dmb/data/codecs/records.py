@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +36,6 @@ class Records(Codec):
     ['CAB', 'ABBAC']
     """
 
-    extension = ".txt"
     unit = "records of up to {:,} symbols"
     token = "symbol"
     gap = ""
@@ -102,14 +100,10 @@ class Records(Codec):
         """Padding is nothing."""
         return ["" if state == self.padding else self.alphabet[state] for state in states.tolist()]
 
-    def config(self) -> dict[str, Any]:
-        return {"alphabet": self.alphabet, "longest": self.longest}
-
 
 class Fasta(Records):
     """Proteins or nucleic acids in FASTA; samples are called `sample_1`, `sample_2`, …."""
 
-    extension = ".fasta"
     formats = (".fasta", ".fa", ".faa", ".fna")
     unit = "sequences of up to {:,} residues"
     token = "residue"
@@ -153,7 +147,6 @@ class Fasta(Records):
 class Smiles(Records):
     """Molecules in SMILES, one per line."""
 
-    extension = ".smi"
     formats = (".smi", ".smiles")
 
     @classmethod
@@ -178,7 +171,6 @@ class JsonLines(Records):
         field: name of the string in an object; None for strings alone.
     """
 
-    extension = ".jsonl"
     formats = (".jsonl",)
 
     def __init__(self, alphabet: str, longest: int, field: str | None = None):
@@ -216,6 +208,3 @@ class JsonLines(Records):
 
     def written(self, number: int, record: str) -> str:
         return json.dumps(record if self.field is None else {self.field: record}, ensure_ascii=False)
-
-    def config(self) -> dict[str, Any]:
-        return super().config() | {"field": self.field}

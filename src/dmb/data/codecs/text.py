@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -21,7 +20,6 @@ _PIECE = 1 << 18  # bytes given to a tokenizer at once: it keeps many words of n
 class Text(Codec):
     """A codec of text: files are read in chunks, samples are written as text."""
 
-    extension = ".txt"
     gap = ""
 
     @abstractmethod
@@ -98,9 +96,6 @@ class Characters(Text):
 
     def describe(self) -> list[str]:
         return [f"{self.num_states:,} symbols: {self._brief()}"]
-
-    def config(self) -> dict[str, Any]:
-        return {"alphabet": self.alphabet}
 
     def _brief(self) -> str:
         return repr(self.alphabet) if len(self.alphabet) <= 40 else shortened(list(self.alphabet), 30)
@@ -201,9 +196,6 @@ class Tokenizer(Text):
                 raise ValueError(
                     f"symbol {symbol!r} at offset {offset + where:,} is unknown to the tokenizer: {_UNKNOWN}"
                 )
-
-    def config(self) -> dict[str, Any]:
-        return {"definition": self.definition}
 
 
 def alphabet_of(texts: Iterable[str]) -> str:

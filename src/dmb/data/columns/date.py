@@ -60,7 +60,9 @@ class Date(Column):
         zone = _common_zone(values, counts)
         known = UTC if zone is None else _zone_called(zone)
         since = [moment - _START for value in values if (moment := as_moment(value, known)) is not None]
-        unit = next(name for name, unit in _UNITS.items() if all(not gap % unit for gap in since))
+        unit = next((name for name, unit in _UNITS.items() if all(not gap % unit for gap in since)), None)
+        if unit is None:  # times of pandas
+            raise ValueError("dates must be whole microseconds, got nanoseconds: round them")
         numbers = np.array([gap // _UNITS[unit] for gap in since], dtype=float)
         distinct, place = np.unique(numbers, return_inverse=True)
         weights = np.bincount(place, weights=counts)
@@ -111,11 +113,15 @@ class Date(Column):
             return None
         if not self.typed:
             return self._text(round(number))
-        moment = _START + round(number) * _UNITS[self.unit]
+        moment = self._moment(round(number))
         return moment.date() if self.plain else moment.replace(tzinfo=self._zone)
 
+    def _moment(self, number: int) -> datetime:
+        """Never beyond the last of all, to which databases set what has no end: its microseconds are rounded up."""
+        return _START + min(number * _UNITS[self.unit], datetime.max - _START)
+
     def _text(self, number: int) -> str:
-        moment = _START + number * _UNITS[self.unit]
+        moment = self._moment(number)
         if self.unit == "day" and not self.timed:
             return moment.date().isoformat()
         return moment.isoformat(self.separator) + ("" if self.typed or self.zone is None else self.zone)
@@ -129,13 +135,13 @@ def as_moment(value: Value, zone: tzinfo = UTC) -> datetime | None:
     >>> as_moment("2024-02-29 12:30"), as_moment("29.2.2024")
     (datetime.datetime(2024, 2, 29, 12, 30), None)
     """
-    if isinstance(value, str) and len(value) >= 10 and value[4:5] == "-":
-        try:
+    try:
+        if isinstance(value, str) and len(value) >= 10 and value[4:5] == "-":
             value = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(zone).replace(tzinfo=None)
+        if isinstance(value, datetime):
+            return value if value.tzinfo is None else value.astimezone(zone).replace(tzinfo=None)
+    except (ValueError, OverflowError):  # no date, or one beyond the years 1 to 9999 by the clocks of the zone
+        return None
     return datetime(value.year, value.month, value.day) if isinstance(value, date) else None
 
 

@@ -12,6 +12,7 @@ from dmb.data.columns.base import MISSING, Column, Value, as_number, as_numbers,
 from dmb.data.columns.category import Category
 from dmb.data.columns.date import Date, as_moment, zone_of
 from dmb.data.columns.number import Number
+from dmb.data.reading import as_value_error
 
 KINDS = ("category", "number", "date", "drop")
 """What a user can say a column is."""
@@ -142,7 +143,8 @@ class _Content:
             odd = next((value for value in self._but(self.empty) if as_moment(value) is None), self.values[0])
             raise ValueError(f"column {self.name!r} must hold dates such as 2024-02-29, got {odd!r}")
         counts = self.counts[~self.empty]
-        return Date.of(self._but(self.empty), counts, bins=bins, missing=bool(self.empty.any()))
+        with as_value_error(f"column {self.name!r}", ValueError):
+            return Date.of(self._but(self.empty), counts, bins=bins, missing=bool(self.empty.any()))
 
     def category(self, nominal: bool) -> Category:
         if len(self.values) > MOST_VALUES:
