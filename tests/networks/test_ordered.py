@@ -201,7 +201,7 @@ def test_a_cache_says_what_reading_everything_again_does(seed, placed, labelled)
     cache, written = network.cache(4, sum(step[1].shape[1] for step in steps) + 2), 0
     for x_t, at, filled, ask, turn in steps:
         again = network(x_t, turn=turn, label=label).take_along_dim(ask[..., None], 1)
-        torch.testing.assert_close(network.extend(cache, x_t, at, filled, ask, label), again, rtol=0, atol=1e-5)
+        torch.testing.assert_close(cache.outputs_at(x_t, at, filled, ask, label), again, rtol=0, atol=1e-5)
         written += int(filled.sum())
     assert written >= 4 * (POSITIONS - 1)
     assert again.std() > 0.1
@@ -213,7 +213,7 @@ def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
     new = torch.zeros(5, 0, dtype=torch.long)
     for step in range(POSITIONS):
         at, x_t = order[:, step : step + 1], torch.where(turn < step, x, STATES - 1)
-        outputs.append(network.extend(cache, x_t, new, torch.ones_like(new, dtype=torch.bool), at))
+        outputs.append(cache.outputs_at(x_t, new, torch.ones_like(new, dtype=torch.bool), at))
         new = at
     whole = network(x, turn=turn).gather(1, order[..., None].expand(-1, -1, STATES))
     torch.testing.assert_close(torch.cat(outputs, 1), whole, rtol=0, atol=1e-5)
@@ -309,11 +309,3 @@ def test_a_causal_network_goes_on_from_a_beginning():
     assert torch.equal(x[1, :4], template[1, :4])
     assert torch.equal(x[2], template[2])
     assert x.max() < STATES - 1
-
-
-def test_a_causal_network_caches_nothing_and_says_so():
-    network, nothing = transformer(dmb.CausalTransformer), torch.zeros(5, 0, dtype=torch.long)
-    assert network.cache(5, POSITIONS) is None
-    cache = transformer().cache(5, POSITIONS)
-    with pytest.raises(ValueError, match="a CausalTransformer caches nothing: use outputs_at"):
-        network.extend(cache, tokens(), nothing, nothing.bool(), nothing)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +15,7 @@ from dmb._core.configuration import under
 from dmb._core.pretrained import Pretrained
 from dmb.bridges import versions
 from dmb.data.lengths import Lengths
+from dmb.data.splits import Split
 from dmb.networks import Network
 from dmb.objectives.bound import Bound
 from dmb.objectives.variance import CostBaseline, Reduce, TimeDensity
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
 
 NEVER = -1e4  # a logit: finite, so that where padding is given nothing is nan, and exp of it is 0
-
-
-@runtime_checkable
-class Sliceable(Protocol):
-    """Sequences that `[:]` returns as one tensor, such as a split of a data set."""
-
-    def __getitem__(self, rows: slice, /) -> Int[Tensor, "N d"]: ...
 
 
 @dataclass(frozen=True)
@@ -196,7 +190,7 @@ class Bridge(Pretrained, ABC):
     @abstractmethod
     def bound(
         self,
-        x_0: Int[Tensor, "N d"] | Sliceable,
+        x_0: Int[Tensor, "N d"] | Split,
         *,
         label: Int[Tensor, " N"] | None = None,
         given: Bool[Tensor, "N d"] | None = None,
@@ -270,10 +264,10 @@ class Bridge(Pretrained, ABC):
         return x_0, label, self._given(x_0, given)
 
     def _rows(
-        self, x_0: Int[Tensor, "N d"] | Sliceable, label: Tensor | None, given: Tensor | None
+        self, x_0: Int[Tensor, "N d"] | Split, label: Tensor | None, given: Tensor | None
     ) -> tuple[Int[Tensor, "N d"], Int[Tensor, " N"] | None, Bool[Tensor, "N d"] | None]:
         """What a bound is computed of; padding is given."""
-        kind, x_0 = type(x_0).__name__, x_0[:] if isinstance(x_0, Sliceable) else x_0
+        kind, x_0 = type(x_0).__name__, x_0[:] if isinstance(x_0, Split) else x_0
         if not isinstance(x_0, Tensor):
             raise ValueError(f"x_0 must be tokens, or a split of a data set, such as data.test, got a {kind}")
         return x_0, self._label(label, len(x_0)), self._given(x_0, given)

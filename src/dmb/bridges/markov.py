@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb._core import checks, numerics
-from dmb.bridges.base import Bridge, Estimator, Sliceable
+from dmb.bridges.base import Bridge, Estimator
 from dmb.data.lengths import Lengths
+from dmb.data.splits import Split
 from dmb.networks import Network, OrderedNetwork
 from dmb.networks.base import given_embedding, takes, unwrapped
 from dmb.networks.heads import Head, MeanHead, ScoreHead
@@ -164,7 +165,7 @@ class MarkovBridge(Bridge):
     @checks.known_options
     def bound(
         self,
-        x_0: Int[Tensor, "N d"] | Sliceable,
+        x_0: Int[Tensor, "N d"] | Split,
         *,
         label: Int[Tensor, " N"] | None = None,
         given: Bool[Tensor, "N d"] | None = None,

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,21 +14,10 @@ from dmb.networks.transformer import Block, TransformerBase, rotate
 from dmb.processes.states import States
 
 
-@dataclass
-class KVCache:
-    """Keys and values of written tokens, in every block: one slot per token of a row; some slots are empty."""
-
-    filled: Bool[Tensor, "b s"]
-    blocks: list[tuple[Tensor, Tensor]]
-    length: int = 0
-    """Number of slots used, empty ones included."""
-
-
 class OrderedNetwork(Network):
     """A network that reads a sequence in any order, and predicts the token at any position.
 
-    The last state is the mask. Subclasses implement `forward`; to cache computations on written tokens, also `cache`
-    and `extend`.
+    The last state is the mask. Subclasses implement `forward`; to cache computations on written tokens, also `cache`.
     """
 
     @property
@@ -64,30 +52,9 @@ class OrderedNetwork(Network):
         stands = x_t != self.num_states - 1
         return torch.where(stands, stands.cumsum(-1) - 1, self.num_positions)
 
-    def cache(self, batch: int, slots: int) -> KVCache | None:
+    def cache(self, batch: int, slots: int) -> "KVCache | None":
         """An empty cache for `batch` rows of at most `slots` tokens; None if all is computed anew in each call."""
         return None
-
-    def extend(
-        self,
-        cache: KVCache,
-        x_t: Int[Tensor, "b d"],
-        at: Int[Tensor, "b k"],
-        filled: Bool[Tensor, "b k"],
-        query_positions: Int[Tensor, "b m"],
-        label: Int[Tensor, " b"] | None = None,
-    ) -> Float[Tensor, "b m n"]:
-        """Outputs at some positions, with the new tokens added to the cache, one after the other.
-
-        Args:
-            cache: of the tokens written before.
-            x_t: the tokens written so far, new ones included, and masks.
-            at: the positions of new tokens.
-            filled: which of them exist; rows with fewer tokens leave slots empty.
-            query_positions: positions that are not written yet.
-            label: as for `forward`.
-        """
-        raise ValueError(f"a {type(self).__name__} caches nothing: use outputs_at")
 
 
 class OrderedBlock(Block):
@@ -205,45 +172,22 @@ class OrderedTransformer(OrderedTransformerBase):
         later, earlier = turn[:, :, None], turn[:, None]
         seen = torch.cat([earlier <= later, earlier < later], dim=1)
         at = torch.arange(self.num_positions, device=x_t.device)[None]
-        written = self._around(turn, at) < later
-        beside = torch.where(written, self._around(x_t, at), self.num_states - 1)
-        return self._streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
+        written = self.around(turn, at) < later
+        beside = torch.where(written, self.around(x_t, at), self.num_states - 1)
+        return self.streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
 
-    def cache(self, batch: int, slots: int) -> KVCache | None:
-        weight = self.tokens.weight
-        if hasattr(weight, "full_tensor"):  # sharded, and put together for `forward` only: nothing can be kept
-            return None
-        shape = (batch, self.heads, slots, weight.shape[1] // self.heads)
-        blocks = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.blocks]
-        return KVCache(torch.zeros(batch, slots, dtype=torch.bool, device=weight.device), blocks)
+    def cache(self, batch: int, slots: int) -> "KVCache | None":
+        sharded = hasattr(self.tokens.weight, "full_tensor")  # and put together for `forward` only: nothing can be kept
+        return None if sharded else KVCache(self, batch, slots)
 
-    def extend(
-        self,
-        cache: KVCache,
-        x_t: Int[Tensor, "b d"],
-        at: Int[Tensor, "b k"],
-        filled: Bool[Tensor, "b k"],
-        query_positions: Int[Tensor, "b m"],
-        label: Int[Tensor, " b"] | None = None,
-    ) -> Float[Tensor, "b m n"]:
-        slots = slice(cache.length, cache.length + at.shape[1])
-        cache.filled[:, slots], cache.length = filled, slots.stop
-        slot = torch.arange(cache.length, device=at.device)
-        before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
-        seen = torch.cat([before, before.new_ones(query_positions.shape[1], cache.length)])
-        seen = seen & cache.filled[:, None, : slots.stop]
-        tokens, beside = x_t.gather(1, at), self._around(x_t, query_positions)
-        kept = [(*each, slots) for each in cache.blocks]
-        return self._streams(tokens, at, query_positions, beside, label, seen, kept)
-
-    def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
+    def around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
         """The values beside each position of `at`; beyond both ends, the number of the mask."""
         places = at[..., None] + self.offsets
         inside = (places >= 0) & (places < self.num_positions)
         rows = torch.arange(len(values), device=values.device)[:, None, None]
         return torch.where(inside, values[rows, places.clamp(0, self.num_positions - 1)], self.num_states - 1)
 
-    def _streams(
+    def streams(
         self,
         x: Int[Tensor, "b k"],
         at: Int[Tensor, "c k"],
@@ -270,13 +214,54 @@ class OrderedTransformer(OrderedTransformerBase):
         return self.last(both[:, both.shape[1] - query_positions.shape[1] :], condition)
 
 
+class KVCache:
+    """Keys and values of the tokens that a transformer has read, in every block: one slot per token of a row.
+
+    Args:
+        network: which computes them.
+        batch: number of rows.
+        slots: number of tokens of a row at most, slots that stay empty included.
+    """
+
+    def __init__(self, network: OrderedTransformer, batch: int, slots: int):
+        weight, heads = network.tokens.weight, network.heads
+        shape = (batch, heads, slots, weight.shape[1] // heads)
+        self._network, self._length = network, 0
+        self._filled = torch.zeros(batch, slots, dtype=torch.bool, device=weight.device)
+        self._blocks = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in network.blocks]
+
+    def outputs_at(
+        self,
+        x_t: Int[Tensor, "b d"],
+        at: Int[Tensor, "b k"],
+        filled: Bool[Tensor, "b k"],
+        query_positions: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None = None,
+    ) -> Float[Tensor, "b m n"]:
+        """Outputs at some positions, after the new tokens have been read, one after the other.
+
+        Args:
+            x_t: the tokens written so far, new ones included, and masks.
+            at: the positions of new tokens.
+            filled: which of them exist; rows with fewer tokens leave slots empty.
+            query_positions: positions that are not written yet.
+            label: as for `OrderedNetwork.forward`.
+        """
+        slots = slice(self._length, self._length + at.shape[1])
+        self._filled[:, slots], self._length = filled, slots.stop
+        slot = torch.arange(slots.stop, device=at.device)
+        before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
+        seen = torch.cat([before, before.new_ones(query_positions.shape[1], slots.stop)])
+        seen = seen & self._filled[:, None, : slots.stop]
+        tokens, beside = x_t.gather(1, at), self._network.around(x_t, query_positions)
+        kept = [(*each, slots) for each in self._blocks]
+        return self._network.streams(tokens, at, query_positions, beside, label, seen, kept)
+
+
 class CausalBlock(Block):
     """A block in which every position attends to itself and those to its left."""
 
-    def attend(self, x: Float[Tensor, "b d w"], rotary: Float[Tensor, "2 d h"]) -> Float[Tensor, "b d w"]:
-        query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value, is_causal=True)
-        return self.project(mixed.transpose(1, 2).flatten(2))
+    causal = True
 
 
 class CausalTransformer(OrderedTransformerBase):

@@ -191,28 +191,18 @@ class CostBaseline:
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d"]:
         """The expected cost at each position, by the fit so far (initially 0); `value` is stored for `learn`."""
-        features = self.features(process, x_0, x_t, t)
-        if given is not None:  # given positions cost nothing, and are left out of the fit
-            features = torch.where(given[..., None], 0.0, features)
-        self.observe(features, t, value)
-        coefficients = least_squares(self.gram, self.moment)
-        return (features @ coefficients / t.double()[:, None]).to(value.dtype)
-
-    def features(
-        self, process: ForwardProcess, x_0: Int[Tensor, "b d"], x_t: Int[Tensor, "b d"], t: Float[Tensor, " b"]
-    ) -> Float[Tensor, "b d f"]:
-        """The features of the fit, each times `t`, so that no time outweighs the others."""
         t = t.double()[:, None]
         moved = (x_t != x_0).double()
         rare = moved * surprisal(process, x_0)
-        return torch.stack([moved, moved * t, rare, rare * t, (1 - moved) * t, (1 - moved) * t * t], dim=-1)
-
-    def observe(self, features: Float[Tensor, "b d f"], t: Float[Tensor, " b"], value: Float[Tensor, "b d"]) -> None:
-        """Store the costs of a batch for `learn`."""
-        target = value.detach().double() * t.double()[:, None]
+        # each feature times `t`, so that no time outweighs the others
+        features = torch.stack([moved, moved * t, rare, rare * t, (1 - moved) * t, (1 - moved) * t * t], dim=-1)
+        if given is not None:  # given positions cost nothing, and are left out of the fit
+            features = torch.where(given[..., None], 0.0, features)
+        target = value.detach().double() * t
         target = torch.where(target.isfinite(), target, 0.0)
         design = torch.cat([features, target[..., None]], dim=-1).flatten(0, 1)
         self._noted.append(features.flatten(0, 1).T @ design / len(design))
+        return (features @ least_squares(self.gram, self.moment) / t).to(value.dtype)
 
     def learn(self, reduce: Reduce | None = None) -> None:
         """Learn from the batches since the last call, if there were any, over all processes."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb._core import numerics
@@ -52,7 +52,8 @@ def in_order(
         sizes = turn.new_zeros(batch, len(shares) - 1).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
     left = (blanks - sizes.cumsum(-1)) / blanks.clamp(min=1).double()
     widths, times = sizes.amax(0).tolist(), left.amax(0).tolist()
-    conditionals = _Conditionals(network, states, decoding, turn, first + sum(widths))
+    legal = states.data_states.expand(batch, positions, -1) if decoding.legal is None else decoding.legal
+    asked = [(label, network.cache(batch, first + sum(widths))) for label in decoding.labels()]
     new = order[:, :first], torch.arange(first, device=device) < known
     x, written = x_T, known
     yield State(1.0, x)
@@ -61,38 +62,19 @@ def in_order(
             column = torch.arange(width, device=device)
             # rows that write fewer positions in this call leave their last columns empty
             ask, real = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
-            drawn = numerics.categorical(conditionals.log_p(x, *new, ask).exp(), generator=generator)
+            log_p = []
+            for label, cache in asked:
+                if cache is None:  # what is not written comes last
+                    later = torch.where(x == states.num_states - 1, positions, turn)
+                    output = network.outputs_at(x, ask, later, label)
+                else:
+                    output = cache.outputs_at(x, *new, ask, label)
+                exact = output.to(numerics.at_least_float32(output))
+                exact = torch.where(legal.take_along_dim(ask[..., None], 1), exact, -torch.inf)
+                log_p.append(numerics.log_normalise(exact))
+            drawn = numerics.categorical(decoding.shaped(*log_p).exp(), generator=generator)
             # an empty column is written into one more position, which is cut off again
             padded = torch.cat([x, x[:, :1]], dim=1)
             x = padded.scatter(1, torch.where(real, ask, positions), drawn)[:, :-1]
             new, written = (ask, real), written + size
         yield State(time, x)
-
-
-class _Conditionals:
-    """What the network says of the positions to come, as the user wants it; for guidance also without a label."""
-
-    def __init__(
-        self, network: OrderedNetwork, states: States, decoding: Decoding, turn: Int[Tensor, "b d"], slots: int
-    ):
-        self._network, self._decoding, self._turn = network, decoding, turn
-        self._legal = states.data_states.expand(states.num_positions, -1)[None]
-        if decoding.legal is not None:
-            self._legal = decoding.legal
-        self._asked = [(label, network.cache(len(turn), slots)) for label in decoding.labels()]
-
-    def log_p(
-        self, x: Int[Tensor, "b d"], at: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"], ask: Int[Tensor, "b m"]
-    ) -> Float[Tensor, "b m n"]:
-        """The law of tokens at the positions `ask`, given those of `x`, of which those `at` some positions are new."""
-        legal = self._legal.expand(len(x), -1, -1).take_along_dim(ask[..., None], 1)
-        outputs = []
-        for label, cache in self._asked:
-            if cache is None:
-                turn = torch.where(x == self._network.num_states - 1, x.shape[1], self._turn)
-                output = self._network.outputs_at(x, ask, turn, label)
-            else:
-                output = self._network.extend(cache, x, at, filled, ask, label)
-            exact = output.to(numerics.at_least_float32(output))
-            outputs.append(numerics.log_normalise(torch.where(legal, exact, -torch.inf)))
-        return self._decoding.shaped(*outputs)
