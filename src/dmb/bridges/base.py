@@ -75,8 +75,6 @@ class Bridge(Pretrained, ABC):
     kind = "bridge"
     corruption_name: ClassVar[str]
     """The name of what destroys data, in files."""
-    corruption_title: ClassVar[str]
-    """The same on a page."""
     has_prior: ClassVar[bool]
     """Whether the bound has a part that depends on what destroys data alone: `J_Q`."""
     figures: ClassVar[tuple[str, ...]]

@@ -72,7 +72,7 @@ class MarkovBridge(Bridge):
     torch.Size([3])
     """
 
-    corruption_name, corruption_title, has_prior = "process", "Forward process", True
+    corruption_name, has_prior = "process", True
     figures = ("cycles", "rates", "survival", "speeds", "clocks")
     lacks_samplers = "needs head='mean'"
     parts: ClassVar[dict[str, type]] = {"process": ForwardProcess, "network": Network, "head": Head}

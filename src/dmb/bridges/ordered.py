@@ -62,7 +62,7 @@ class OrderedBridge(Bridge):
     1.584962...
     """
 
-    corruption_name, corruption_title, has_prior = "order", "Order of writing", False
+    corruption_name, has_prior = "order", False
     figures = ("speeds",)
     meaning_of_time = "Time is the share of masked tokens."
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}

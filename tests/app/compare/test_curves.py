@@ -3,7 +3,7 @@ import pytest
 
 from dmb.app.compare.curves import curves
 from dmb.app.compare.results import results
-from dmb.app.report.drawing import to_png
+from dmb.app.report.figures import to_png
 
 TOKENS = 5 * 128 * 64  # between evaluations
 

@@ -234,6 +234,7 @@ def test_the_data_folder_is_looked_through_for_files_of_known_digest_the_full_on
         match=r"no Inception weights in .*inception: put https://.*6726825d.pth there, or give --weights FILE$",
     ):
         Inception.load()
+    full, _ = inception.WEIGHTS
     folder = home / "inception"
     folder.mkdir(parents=True)
     scripted({key: value for key, value in weights.items() if not key.startswith("fc")}, folder / "inception.pt")
@@ -245,16 +246,17 @@ def test_the_data_folder_is_looked_through_for_files_of_known_digest_the_full_on
         ):
             Inception.load()
     assert Inception.load(folder / "inception.pt").classifier is None  # the user vouches for it
-    monkeypatch.setattr(inception, "SCRIPT_SHA256", hashlib.sha256((folder / "inception.pt").read_bytes()).hexdigest())
+    digest = hashlib.sha256((folder / "inception.pt").read_bytes()).hexdigest()
+    monkeypatch.setitem(inception.WEIGHTS, "inception.pt", digest)
     assert Inception.load().classifier is None
-    torch.save(weights, folder / inception.FULL)
+    torch.save(weights, folder / full)
     with pytest.raises(
         ValueError,
         match=r"6726825d.pth must have the SHA-256 6726825d…, got [0-9a-f]{12}…: delete it, or give it as --weights FILE if you trust it$",
     ):
         Inception.load()
-    found = hashlib.sha256((folder / inception.FULL).read_bytes()).hexdigest()
-    monkeypatch.setattr(inception, "FULL_SHA256", found[:8])
+    found = hashlib.sha256((folder / full).read_bytes()).hexdigest()
+    monkeypatch.setitem(inception.WEIGHTS, full, found[:8])
     assert Inception.load().classifier is not None
 
 

@@ -11,10 +11,9 @@ import torch
 import dmb
 from app.report.making import recipe, table, text, untrained
 from dmb.app.report import figures, forward
-from dmb.app.report.contents import Contents
-from dmb.app.report.drawing import to_svg
+from dmb.app.report.contents import SAMPLES, Contents, effort, reverse_path
+from dmb.app.report.figures import to_svg
 from dmb.app.report.forward import survival_by_state
-from dmb.app.report.sampling import SAMPLES, effort, reverse_path
 from dmb.app.report.symbols import Symbols
 from dmb.bridges import put_together
 from dmb.processes import grouping

@@ -295,7 +295,7 @@ def test_every_column_of_a_wide_table_is_on_the_page(tmp_path):
 
 
 def test_masks_are_shown_as_such(runs):
-    path = re.search(r'<div class="block path">.*?<dl>(.*?)</dl>', runs["masked_text"][1], re.DOTALL)[1]
+    path = re.search(r'<div class="piece path">.*?<dl>(.*?)</dl>', runs["masked_text"][1], re.DOTALL)[1]
     lines = re.findall("<dd>(.*?)</dd>", path, re.DOTALL)
     assert len(lines) == 8
     assert "▒" not in lines[0]
@@ -394,7 +394,7 @@ def test_importing_reports_or_comparisons_loads_nothing_that_draws_and_what_is_m
     code = """
 import sys
 import dmb.app.report
-assert not {"matplotlib", "jinja2", "dmb.app.report.drawing"} & set(sys.modules)
+assert not {"matplotlib", "jinja2", "dmb.app.report.figures"} & set(sys.modules)
 import dmb.app.compare
 assert "matplotlib" not in sys.modules
 sys.modules["matplotlib"] = None

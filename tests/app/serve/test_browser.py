@@ -59,25 +59,25 @@ def test_text_is_filled_in_and_its_film_is_watched_and_a_long_call_is_cancelled(
     page.locator("#template textarea").fill("<<__>>")
     page.click("#draw")
     page.wait_for_function(DONE)
-    assert page.locator("#samples .lines > div").count() == 8
-    texts = page.locator("#samples .lines > div > span").all_inner_texts()
+    assert page.locator("#samples .path dd").count() == 8
+    texts = page.locator("#samples .path dd").all_inner_texts()
     assert all(text.startswith("<<") and text[4:6] == ">>" for text in texts)
     assert page.locator("#samples .filled").first.inner_text() == texts[0][2:4]
 
-    final = page.locator("#film .film").inner_text()
+    final = page.locator("#film .film p").first.inner_text()
     slider = page.locator("#frame input[type=range]")
     assert slider.input_value() == "65"
     slider.focus()
     page.keyboard.press("Home")
     page.wait_for_function("document.querySelector('#film').innerText.includes('Frame 1 of 65, t = 1.000')")
-    assert page.locator("#film .film").inner_text() == "<<▒▒>>▒▒▒▒▒▒"
+    assert page.locator("#film .film p").first.inner_text() == "<<▒▒>>▒▒▒▒▒▒"
     assert page.locator("#film .given").count() == 4
     page.get_by_label("when it was decided").click()
     page.wait_for_selector("#film .order")
     slider.focus()
     page.keyboard.press("End")
     page.wait_for_function("document.querySelector('#film').innerText.includes('Frame 65 of 65')")
-    assert page.locator("#film .film").inner_text() == final == texts[0]
+    assert page.locator("#film .film p").first.inner_text() == final == texts[0]
 
     page.click("#bound")
     page.wait_for_function("document.querySelector('#status').innerText.includes('256 draws')")
@@ -113,11 +113,11 @@ def page_waits():
 
 def test_a_table_has_distributions_and_rows_to_download(opened, playgrounds):
     page = opened("table")
-    assert page.locator("#distributions section").count() == 3
+    assert page.locator("#distributions .piece").count() == 3
     page.get_by_label("colour").click()
     page.get_by_role("option", name=EVIL).click()
     page.wait_for_function("document.querySelector('#distributions').innerText.includes('given 1 column,')")
-    assert page.locator("#distributions h4").all_inner_texts() == ["size", "a<b"]
+    assert page.locator("#distributions h3").all_inner_texts() == ["size", "a<b"]
     page.click("#draw")
     page.wait_for_function(DONE)
     assert "The file has 80 more." in page.inner_text("#status")
@@ -143,7 +143,7 @@ def test_digits_are_drawn_by_class_and_noise_is_shown_at_any_time(opened, playgr
     page.get_by_role("tab", name="What noise destroys").click()
     page.locator("#time input[type=range]").focus()
     page.keyboard.press("Home")
-    page.wait_for_function("document.querySelector('#noise').innerText.includes('t = 0.00, 0 %')")
+    page.wait_for_function("document.querySelector('#noise').innerText.includes('t = 0.00, 0%')")
     pictures = [image.get_attribute("src") for image in page.locator("#noise img").all()[:5]]
     assert len(set(pictures)) == 1
 

@@ -87,8 +87,8 @@ def test_distributions_are_those_of_the_table_model(kind):
     assert how == "by the model"
     assert [round(float(each.sum()), 6) for each in p] == [1.0, 1.0, 1.0]
     html = table.distributions("", "red", "")
-    assert "<h4>size</h4>" in html
-    assert "<h4>a&lt;b</h4>" in html
+    assert "<h3>size</h3>" in html
+    assert "<h3>a&lt;b</h3>" in html
     assert "colour" not in html
 
 
@@ -110,9 +110,9 @@ def test_bars_of_numbers_have_the_probability_of_all_bins(kind):
     column = kind("table").playground.codec.columns[0]
     rng = np.random.default_rng(0)
     p, usual = rng.dirichlet(np.ones(len(column))), np.full(len(column), 1 / len(column))
-    labels, heights, other, note = summary(column, p, usual)
-    assert len(labels) == BARS
-    assert (sum(heights), sum(other)) == (pytest.approx(1), pytest.approx(1))
+    bars, note = summary(column, p, usual)
+    assert len(bars) == BARS
+    assert (sum(bar.samples for bar in bars), sum(bar.data for bar in bars)) == (pytest.approx(1), pytest.approx(1))
     assert note == f"mean {p @ np.array(column.means(), dtype=float):.4g}"
 
 

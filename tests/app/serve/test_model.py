@@ -7,6 +7,7 @@ import torch
 
 from app.report.making import recipe, text, untrained
 from dmb.app.evaluation.drawing import draw
+from dmb.app.report.results import facts, headline
 from dmb.app.serve import model
 from dmb.app.serve.film import FRAMES, Film
 from dmb.app.serve.model import Playground
@@ -185,8 +186,9 @@ def test_an_unknown_class_is_refused(playgrounds):
 
 
 def test_it_says_what_it_is(playground):
-    facts = dict(playground.about())
-    assert facts.keys() == {"Data", "Forward process", "Network"}
+    found = dict(facts(playground))
+    assert found.keys() == {"Data", "Model"}
     parameters = sum(p.numel() for p in playground.bridge.network.parameters())
-    assert facts["Network"] == f"MLP with {parameters:,} parameters"
-    assert "/" not in facts["Data"]
+    assert found["Model"].startswith(f"MLP with {parameters:,} parameters, BridgeProcess with ")
+    assert "/" not in found["Data"]
+    assert headline(playground) == ("", "No bound has been computed yet.")

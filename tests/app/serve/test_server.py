@@ -131,7 +131,7 @@ def test_what_a_browser_says_of_other_sites_is_believed_but_a_link_may_lead_here
 
 def test_large_requests_are_refused_with_a_length_and_cut_off_without():
     status, _, body, inside = asked(headers=[(b"content-length", b"10000000")])
-    assert (status, body, inside) == (413, b"a request must have at most 8 MB\n", [])
+    assert (status, body, inside) == (413, b"a request must have at most 8,192 KB\n", [])
     assert asked(headers=[(b"content-length", b"-1")])[0] == 413
     part, chunked = bytes(5 << 20), [(b"transfer-encoding", b"chunked")]
     assert asked(headers=chunked, body=[part, part])[3] == [part, None]

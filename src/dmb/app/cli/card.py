@@ -4,9 +4,9 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from dmb.app.card import write_card
 from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OutFile, OwnRecipe, RunFolder, command
+from dmb.app.report.card import write_card
 from dmb.app.runs import Run
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter
 
 from dmb.app.compare.results import Results, RowResult
 from dmb.app.records import Record
-from dmb.app.report.drawing import BLUE, GREEN, GREY, ORANGE, WIDTH, styled
+from dmb.app.report.figures import BLUE, GREEN, GREY, ORANGE, WIDTH, styled
 
 COLOURS = (BLUE, ORANGE, GREEN, "#8a5cc2", "#c4346b", "#a8820a", "#17a2a8", "#7a5230")
 LOOKS = [{"color": colour, "linestyle": dash} for dash in ("-", "--", ":") for colour in COLOURS]

@@ -59,7 +59,7 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
 def _write(plan: Plan, failures: dict[Path, str]) -> Results:
     """All that has come of `plan` so far, written to its folder."""
     from dmb.app.compare.curves import curves  # matplotlib is slow to import
-    from dmb.app.report.drawing import to_png
+    from dmb.app.report.figures import to_png
 
     found = results(plan, failures)
     plan.out.mkdir(parents=True, exist_ok=True)

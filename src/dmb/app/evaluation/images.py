@@ -128,35 +128,36 @@ def _check_finite(name: str, values: Tensor) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageQuality:
-    """The Fréchet Inception Distance of a model's samples to real images, beside that of training images."""
+    """The Fréchet Inception Distance of a model's samples to real images, beside that of training images.
+
+    Args:
+        split: the split of the real images.
+        images: number of images of each kind.
+        fid: the distance of samples.
+        floor: the distance of training images after the codec: what a perfect model would reach.
+        real: the distance of unchanged training images: the floor if the codec lost nothing.
+        num_features: number of features of the Inception network.
+        inception_score: of the samples, if it was wanted.
+        inception_score_deviation: standard deviation over parts of the samples.
+        sampler, calls, guidance, seed: how the samples were drawn.
+    """
 
     split: str
-    """The split of the real images."""
     images: int
-    """Number of images of each kind."""
     fid: float
-    """The distance of samples."""
     floor: float
-    """The distance of training images after the codec: what a perfect model would reach."""
     real: float
-    """The distance of unchanged training images: the floor if the codec lost nothing."""
     num_features: int
-    """Number of features of the Inception network."""
     inception_score: float | None = None
     inception_score_deviation: float | None = None
-    """Standard deviation over parts of the samples."""
     sampler: str
     calls: int
     guidance: float
     seed: int
 
-    @property
-    def how(self) -> str:
-        """How the samples were drawn."""
-        return f"{self.sampler}, {self.calls} calls" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
-
     def __str__(self) -> str:
-        lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({self.how})"]
+        how = f"{self.sampler}, {self.calls} calls" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
+        lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({how})"]
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
         lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (unchanged)")

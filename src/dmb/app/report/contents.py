@@ -1,44 +1,123 @@
-"""Everything a report is made of: what the run folder holds, and samples of its model."""
+"""What a page about a run is made of: all that its folder holds, samples of its model, and pieces of HTML."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import torch
+from jaxtyping import Float
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
 from dmb._core.seeding import seeded
-from dmb.app.records import best, read_bounds, read_images, read_metrics, read_records, read_tables
-from dmb.app.report.sampling import effort, reverse_path
-from dmb.app.report.symbols import Symbols
+from dmb.app.records import best, read_bounds, read_images, read_metrics
+from dmb.app.report.symbols import Symbols, printable
 from dmb.app.runs import Run
+from dmb.bridges import Bridge
 from dmb.data.codecs import Cells
+from dmb.networks import OrderedNetwork, OrderedTransformer, Transformer
+from dmb.sampling import State
+
+SHOWN, SAMPLES = 8, (256, 64, 32, 16, 8, 4)
+"""States of a path that a page shows, and how many samples a report may have."""
+MOVED = 0.05
+"""What has changed by a smaller factor in training has not moved."""
+BUDGET, LARGEST = 5e11, 2**22
+"""Of all samples: floating-point operations, some seconds on two cores; and numbers in their posterior."""
+PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
+    finalize=lambda value: printable(value) if type(value) is str else value,  # HTML is of another type
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A piece of a section. What `body` is depends on the kind: see `page.html`."""
+    """A piece of a section. What `body` is depends on the kind: see `block.html`."""
 
-    kind: Literal["figure", "table", "facts", "settings", "bars", "pictures", "path", "texts"]
+    kind: Literal["figure", "table", "facts", "settings", "bars", "pictures", "path", "film", "texts"]
     body: Any
     title: str = ""
     note: str = ""
 
 
-class Contents:
-    """What the sections of a report draw from: reads the folder, and draws samples with `seed`."""
+def html(*blocks: Block) -> Markup:
+    """The blocks as HTML, in which all that they say is escaped."""
+    template = PAGES.get_template("block.html")
+    return Markup("").join(Markup(template.render(block=block)) for block in blocks)
 
-    def __init__(self, run: Run, seed: int):
+
+class OpenRun:
+    """A run with its model, what it has recorded, and how its data look.
+
+    Args:
+        run: a run that has a model.
+        device: where to compute.
+    """
+
+    def __init__(self, run: Run, device: str = "cpu"):
         summary = run.summary()
-        self.run, self.seed, self.bridge, self.records = run, seed, run.bridge(), read_metrics(run.path)
+        self.run, self.codec, self.bridge, self.records = run, run.codec, run.bridge(device), read_metrics(run.path)
+        self.source = Path(run.recipe.data.source).name
+        """A file without its folders."""
         self.best = best(self.records)
         """The evaluation that the model in the folder comes from."""
         self.bounds, self.images = read_bounds(run.path), read_images(run.path)
-        self.tables, self.sequences = read_tables(run.path), read_records(run.path)
         self.marginals, self.examples = summary["marginals"], summary["examples"]
         self.view = run.codec.view(self.examples[:1])
         """How examples are shown."""
         self.columns = self.view.columns if isinstance(self.view, Cells) else None
         """Names of the columns of a table; None for other data, in which a token means the same at every position."""
         self.symbols = Symbols(run.codec, self.bridge.states)
+
+    @property
+    def title(self) -> str:
+        """The recipe, and the data if they are not the recipe's namesake."""
+        name = self.run.recipe.name
+        return name if self.source in ("", name) else f"{name}: {self.source}"
+
+    def change(self, name: str) -> Float[np.ndarray, " k"]:
+        """How much `alpha` (its logarithm; 0 where it is or was 0) or `log_speeds` have changed in training."""
+        rows = [np.array(getattr(record, name)) for record in self.records if getattr(record, name)]
+        if not rows or rows[0].shape != rows[-1].shape:
+            return np.zeros(0)
+        first, last = rows[0], rows[-1]
+        if name == "alpha":
+            runs = (first > 0) & (last > 0)
+            first, last = (np.log(np.where(runs, rates, 1.0)) for rates in (first, last))
+        return np.abs(last - first)
+
+
+class Contents(OpenRun):
+    """What the sections of a report draw from: an open run, and samples drawn with `seed`."""
+
+    def __init__(self, run: Run, seed: int):
+        super().__init__(run)
         samples, self.calls = effort(self.bridge)
-        generator = seeded(seed, "report", "samples", device=self.bridge.device)
+        self.seed, generator = seed, seeded(seed, "report", "samples", device=self.bridge.device)
         self.reverse = reverse_path(self.bridge, samples, self.calls, generator=generator)
         """States of the samples on their way from noise to data, after some of the `calls` network calls."""
         self.samples = self.reverse[-1].x
+
+
+def effort(bridge: Bridge) -> tuple[int, int]:
+    """The most samples that the budget allows, and network calls for them; a pure function of the model's size."""
+    parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
+    network, positions, states = bridge.network, bridge.num_positions, bridge.num_states
+    for samples in SAMPLES:
+        calls = bridge.calls_within(max(16, samples))
+        # a transformer uses its weights once per token, an MLP once per sequence
+        used = calls * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
+        if isinstance(network, OrderedTransformer):
+            used = 2 * positions  # every token is asked for once and read once
+        cost = samples * (2 * parameters * used + 100 * states * calls * positions)
+        if cost <= BUDGET and samples * positions * states <= LARGEST:
+            break
+    return samples, calls
+
+
+def reverse_path(bridge: Bridge, samples: int, calls: int, *, generator: torch.Generator) -> list[State]:
+    """Samples on their way from noise to data: of the `calls + 1` states some, the first and the last among them."""
+    kept = set(torch.linspace(0, calls, min(SHOWN, calls + 1)).round().int().tolist())
+    states = enumerate(bridge.trajectory(samples, calls=calls, generator=generator))
+    return [State(state.t, state.x.cpu()) for index, state in states if index in kept]

@@ -2,14 +2,15 @@
 
 import base64
 import io
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
+from torch import Tensor
 
 from dmb._core.seeding import seeded
-from dmb.app.report.contents import Block, Contents
-from dmb.app.report.sampling import SHOWN
+from dmb.app.report.contents import SHOWN, Block, Contents, OpenRun
 from dmb.app.report.symbols import NAME
 from dmb.data.codecs import Images, Lines
 from dmb.data.codecs.images import pillow, sheet
@@ -18,6 +19,9 @@ from dmb.sampling import State
 PICTURES, SHEET, ROWS, BETWEEN = 4, 64, 10, 150
 """Images on their way, images on a sheet, other examples that are shown, and the grey between images."""
 MOST_COLUMNS = 12  # of a table; if there are more, they are shown below each other
+
+Cell = tuple[str, str]
+"""A text, and its look: a class of CSS."""
 
 
 def trajectories(contents: Contents) -> list[Block]:
@@ -29,19 +33,18 @@ def trajectories(contents: Contents) -> list[Block]:
     back = f"Samples on the way from noise to data, in {contents.calls} network calls."
     time = f" {contents.bridge.meaning_of_time}".rstrip()
     return [
-        _path(contents, forward, "Forward", there + time, clean=0),
-        _path(contents, contents.reverse, "Reverse", back + time, clean=-1),
+        path(contents, timed(forward), "Forward", there + time),
+        path(contents, timed(contents.reverse), "Reverse", back + time, clean=-1),
     ]
 
 
 def beside_data(contents: Contents) -> list[Block]:
     """Samples beside examples of the data."""
-    codec, view, symbols, blocks = contents.run.codec, contents.view, contents.symbols, []
+    codec, view, symbols, blocks = contents.codec, contents.view, contents.symbols, []
     for title, tokens in (("Validation data", contents.examples), ("Samples", contents.samples)):
         few = tokens[:ROWS]
         if isinstance(view, Images):
-            drawn = [("", address(sheet(symbols.painted(tokens[:SHEET]), between=BETWEEN)))]
-            blocks.append(Block(kind="pictures", title=title, body=drawn))
+            blocks.append(gallery(contents, tokens[:SHEET], title))
         elif isinstance(view, Lines):
             # whole, so that symbols which take several tokens come out right; by token if one is a name
             texts = codec.decode(few) if codec.knows(few).all() else map(view.gap.join, symbols.rows(few))
@@ -55,6 +58,12 @@ def beside_data(contents: Contents) -> list[Block]:
     return blocks
 
 
+def gallery(run: OpenRun, tokens: Int[Tensor, "k d"], title: str = "") -> Block:
+    """Images on one sheet."""
+    drawn = address(sheet(run.symbols.painted(tokens), between=BETWEEN))
+    return Block(kind="pictures", title=title, body=[("", drawn)])
+
+
 def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
     """The address of an image that is part of the page; it may be the content of a PNG file."""
     if not isinstance(image, bytes):
@@ -63,29 +72,36 @@ def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(image).decode()}"
 
 
-def _path(contents: Contents, path: list[State], title: str, note: str, clean: int) -> Block:
-    """A few images, or one example, at several times; `clean` is the index of the state that has no noise."""
-    view, names, tokens = contents.view, contents.bridge.states.names, [state.x[:PICTURES].cpu() for state in path]
-    # a time so small that two places would be 0 is given in powers of ten
-    times = [f"t\u00a0=\u00a0{s.t:.2f}" if s.t == 0 or s.t >= 5e-3 else f"t\u00a0=\u00a0{s.t:.0e}" for s in path]
+def timed(states: Iterable[State]) -> list[tuple[str, Int[Tensor, "k d"]]]:
+    """States by their times; one so small that two places would be 0 is given in powers of ten."""
+    return [(f"t\u00a0=\u00a0{s.t:{'.2f' if s.t == 0 or s.t >= 5e-3 else '.0e'}}", s.x.cpu()) for s in states]
+
+
+def path(
+    run: OpenRun, states: Sequence[tuple[str, Int[Tensor, "k d"]]], title: str = "", note: str = "", clean: int = 0
+) -> Block:
+    """A few images, or one example, in several states; `clean` is the index of the one that has no noise."""
+    view, names, captions = run.view, run.bridge.states.names, [caption for caption, _ in states]
+    tokens = [x[:PICTURES] for _, x in states]
+    note += "" if not names else " Orange: masked." if names == 1 else " Orange: names of groups of states."
     if isinstance(view, Images):
-        note += "" if not names else " Orange: masked." if names == 1 else " Orange: names of groups of states."
         pad = ((0, 0), (0, 1), (0, 0), (0, 0))
-        strips = (np.pad(contents.symbols.painted(x), pad, constant_values=BETWEEN) for x in tokens)
+        strips = (np.pad(run.symbols.painted(x), pad, constant_values=BETWEEN) for x in tokens)
         drawn = [address(strip.reshape(-1, *strip.shape[2:])[:-1]) for strip in strips]
-        return Block(kind="pictures", title=title, note=note, body=list(zip(times, drawn, strict=True)))
+        return Block(kind="pictures", title=title, note=note, body=list(zip(captions, drawn, strict=True)))
     lines = []
     for x in tokens:
-        row, differs = contents.symbols.rows(x[:1])[0], (x[0] != tokens[clean][0]).tolist()
+        row, differs = run.symbols.rows(x[:1])[0], (x[0] != tokens[clean][0]).tolist()
         lines.append([(s, "mask" if s == NAME else "dim") if d else (s, "") for s, d in zip(row, differs, strict=True)])
     if any(look == "dim" for line in lines for _, look in line):
         note += f" Grey: tokens that differ from the {'data' if clean == 0 else 'sample'}."
-    note += "" if not names else " Orange: masked." if names == 1 else " Orange: the name of a group of states."
     if not isinstance(view, Lines):
         cells = [[name, *column] for name, column in zip(view.columns, zip(*lines, strict=True), strict=True)]
-        return Block(kind="table", title=title, note=note, body=(["", *times], cells))
-    runs = [  # tokens that look alike share one element
-        [("".join(s + view.gap for s, _ in run), look) for look, run in groupby(line, lambda cell: cell[1])]
-        for line in lines
-    ]
-    return Block(kind="path", title=title, note=note, body=list(zip(times, runs, strict=True)))
+        return Block(kind="table", title=title, note=note, body=(["", *captions], cells))
+    runs = [alike(line, view.gap) for line in lines]
+    return Block(kind="path", title=title, note=note, body=list(zip(captions, runs, strict=True)))
+
+
+def alike(cells: Iterable[Cell], gap: str) -> list[Cell]:
+    """Symbols in a line, in which those that look alike share one element."""
+    return [("".join(s + gap for s, _ in run), look) for look, run in groupby(cells, lambda cell: cell[1])]

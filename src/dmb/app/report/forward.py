@@ -9,15 +9,14 @@ from torch import Tensor
 
 from dmb.app.records import Record
 from dmb.app.report import figures
-from dmb.app.report.contents import Block, Contents
-from dmb.app.report.drawing import to_svg
+from dmb.app.report.contents import MOVED, Block, Contents
 from dmb.data.codecs import Images
 from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.training.reporting import AWAKE
 
 TIMES, MOST_LINES, MOST_NAMES = np.linspace(0, 1, 41), 200, 8
-ALIKE, MOVED = 0.01, 0.05
-"""Chances that differ by less are alike; what has changed by a smaller factor in training has not moved."""
+ALIKE = 0.01
+"""Chances that differ by less are alike."""
 
 
 def learned(contents: Contents) -> list[Block]:
@@ -95,7 +94,7 @@ def _by_clock(contents: Contents) -> Block | None:
     drawn = figures.rates({name: np.array(record.alpha) for name, record in seen.items()})
     note = "The rate into each rank of the states, averaged over positions, before and after Matrix-learning."
     note += " Rates below a thousandth of the highest are drawn as high as that."
-    return Block(kind="figure", title="Learned rates", body=to_svg(drawn, "rates"), note=note)
+    return Block(kind="figure", title="Learned rates", body=figures.to_svg(drawn, "rates"), note=note)
 
 
 def _survival(contents: Contents) -> Block | None:
@@ -112,35 +111,33 @@ def _survival(contents: Contents) -> Block | None:
         names[line] = label if columns is None else f"{columns[position][:18]} = {label}"
     note = "The chance that a token is still unchanged, one line per state: the lower, the earlier it is destroyed."
     note += f" Only the {MOST_LINES} most frequent states are shown." if len(states) == MOST_LINES else ""
-    drawn = to_svg(figures.survival(TIMES, chance, names), "survival")
+    drawn = figures.to_svg(figures.survival(TIMES, chance, names), "survival")
     return Block(kind="figure", title="What is destroyed when", body=drawn, note=note)
 
 
 def _speeds(contents: Contents) -> Block | None:
-    d = contents.bridge.num_positions
-    rows = [np.array(r.log_speeds) for r in contents.records if len(r.log_speeds) == d]
-    if len(rows) < 2 or not np.abs(rows[-1] - rows[0]).max() > MOVED:
+    if contents.change("log_speeds").max(initial=0.0) <= MOVED:
         return None
+    rows = [np.array(r.log_speeds) for r in contents.records if r.log_speeds]
     done = "masked" if contents.bridge.states.names == 1 else "destroyed"
     note = f"The logarithm of each speed: the larger, the earlier a position is {done}, and the later it is written."
     first, last, title = rows[0], rows[-1], "Learned speeds of positions"
     if contents.columns is None:
-        grid = contents.view.grid if isinstance(contents.view, Images) else (1, d)
-        return Block(kind="figure", title=title, body=to_svg(figures.speeds(first, last, grid), "speeds"), note=note)
+        grid = contents.view.grid if isinstance(contents.view, Images) else (1, len(first))
+        drawn = figures.to_svg(figures.speeds(first, last, grid), "speeds")
+        return Block(kind="figure", title=title, body=drawn, note=note)
     cells = [[contents.columns[i], f"{first[i]:.2f}", f"{last[i]:.2f}"] for i in np.argsort(last, kind="stable")]
     return Block(kind="table", title=title, body=(["column", "log speed at first", "at last"], cells), note=note)
 
 
 def _over_training(contents: Contents) -> Block | None:
     """Rates or exponents of the clocks that moved most."""
-    process = contents.bridge.corruption
-    now = None if process.only_masks and process.names == 1 else process.learned()
-    if now is None or _matrix_records(contents):  # which `_by_clock` shows
+    process, records = contents.bridge.corruption, [r for r in contents.records if r.alpha]
+    if not records or _matrix_records(contents):  # `_by_clock` shows these
         return None
-    records = [r for r in contents.records if len(r.alpha) == now.shape[1]]
-    first, last = (np.array(r.alpha) for r in (records[0], records[-1])) if records else (np.zeros(0), np.zeros(0))
-    runs = (first > 0) & (last > 0)
-    change = np.abs(np.log(np.where(runs, last, 1.0)) - np.log(np.where(runs, first, 1.0)))
+    if process.only_masks and process.names == 1:
+        return None
+    change = contents.change("alpha")
     most = [int(k) for k in np.argsort(-change, kind="stable")[:MOST_NAMES] if change[k] > MOVED]
     if not most:
         return None
@@ -149,7 +146,7 @@ def _over_training(contents: Contents) -> Block | None:
     note = f"Averaged over positions; {int((change > MOVED).sum()):,} of {len(change):,} changed by more than 5 %."
     what = "rates" if isinstance(process, BridgeProcess) else "exponents"
     note += "" if what == "rates" else " The larger an exponent, the later its state is masked."
-    drawn = to_svg(figures.over_steps(lines, f"mean {what[:-1]}"), "learned")
+    drawn = figures.to_svg(figures.over_steps(lines, f"mean {what[:-1]}"), "learned")
     return Block(kind="figure", title=f"Learned {what} that moved most", body=drawn, note=note)
 
 

@@ -1,13 +1,13 @@
 """The report: a run folder in, one HTML page out. What draws and renders is imported only when a page is made."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from dmb._core.files import written_whole
 from dmb.app.runs import Run
+from dmb.data.reading import Progress, ignore_progress
 
 
-def write_report(*runs: Run, seed: int = 0, progress: Callable[[int, int], None] | None = None) -> Path:
+def write_report(*runs: Run, seed: int = 0, progress: Progress = ignore_progress) -> Path:
     """Write `report.html` into the run's folder, or into the folder that several runs are in; whole or not at all.
 
     Args:
@@ -16,14 +16,11 @@ def write_report(*runs: Run, seed: int = 0, progress: Callable[[int, int], None]
         progress: called with the number of steps done, and of all steps.
     """
     try:
-        from jinja2 import Environment, FileSystemLoader
-
         from dmb.app.report import examples, forward, likeness, results
+        from dmb.app.report.contents import PAGES, Contents
     except ImportError as error:
         package = (error.name or "matplotlib").partition(".")[0]
         raise ValueError(f"a report needs {package}, which is missing: pip install {package}") from error
-    from dmb.app.report.contents import Contents
-    from dmb.app.report.symbols import printable
 
     samples = [examples.beside_data, results.quality, likeness.marginals, likeness.associations]
     parts = (
@@ -32,8 +29,8 @@ def write_report(*runs: Run, seed: int = 0, progress: Callable[[int, int], None]
         ("forward", "What is destroyed when, and what was learned", [forward.learned, examples.trajectories]),
         ("samples", "Samples", samples),
     )
-    advance, done, total = progress or (lambda done, total: None), 0, len(runs) * len(parts) + 1
-    advance(0, total)
+    done, total = 0, len(runs) * len(parts) + 1
+    progress(done, total)
     found, sections = [Contents(run, seed) for run in runs], []
     if len(runs) > 1:
         sections.append(("compared", "Side by side", [[results.compared(found)]]))
@@ -41,16 +38,14 @@ def write_report(*runs: Run, seed: int = 0, progress: Callable[[int, int], None]
         own = (contents.run.path.name,) if len(runs) > 1 else ()
         for name, title, makers in parts:
             done += 1
-            advance(done, total)
+            progress(done, total)
             if rows := [blocks for make in makers if (blocks := make(contents))]:
                 sections.append(("-".join([*own, name]), ": ".join([*own, title]), rows))
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    environment.finalize = lambda value: printable(value) if type(value) is str else value  # HTML is of another type
-    page = environment.get_template("page.html").render(
-        title=results.title(runs[0]), headline=results.headline(found[-1]), sections=sections
+    page = PAGES.get_template("page.html").render(
+        title=found[0].title, headline=results.headline(found[-1]), sections=sections
     )
     path = (runs[0].path if len(runs) == 1 else runs[0].path.parent) / "report.html"
     with written_whole(path) as file:
         file.write_text(page, encoding="utf-8")
-    advance(total, total)
+    progress(total, total)
     return path

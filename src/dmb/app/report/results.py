@@ -2,43 +2,41 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dmb.app.display import duration
-from dmb.app.records import BoundResult, Record, RecordResult, TableResult, validations
-from dmb.app.report.contents import Block, Contents
-from dmb.app.report.drawing import BLUE, GREY, to_svg
+from dmb.app.records import BoundResult, Record, RecordResult, TableResult, read_records, read_tables, validations
+from dmb.app.report.contents import Block, Contents, OpenRun
 from dmb.app.report.examples import address
-from dmb.app.report.figures import Line, over_steps
-from dmb.app.runs import Run
+from dmb.app.report.figures import BLUE, GREY, Line, over_steps, to_svg
 from dmb.data.codecs import Images
 
-ROWS = """\
+ROWS = (
+    "rows, compared with, shapes of columns, trends of pairs, classifier AUC, accuracy, nearer to training rows",
+    """\
 Shapes and trends: 1 is perfect. AUC: how well gradient boosting tells rows from real ones; 0.5: not at all. \
 Accuracy: of gradient boosting trained on these rows, on real rows, for up to three columns; training rows \
-show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying."""
-RECORDS = "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read."
+show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying.""",
+)
+RECORDS = (
+    "records, number, different, new, valid",
+    "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read.",
+)
+"""Headers of tables, and the notes below them."""
 
 
-def title(run: Run) -> str:
-    """The recipe, and the data if they are not the recipe's namesake: a file without its folders."""
-    name, source = run.recipe.name, _source(run)
-    return name if source in ("", name) else f"{name}: {source}"
-
-
-def headline(contents: Contents) -> tuple[str, str]:
+def headline(contents: OpenRun) -> tuple[str, str]:
     """The bound of the model in the folder, on test data if possible, else on validation data; and what it is."""
     best = contents.best
     found: list[tuple[str, Any]] = [(split, contents.bounds.get(split)) for split in ("test", "validation")]
     for split, result in [*found, ("validation", best)]:
         if best is not None and result is not None and result.step == best.step and math.isfinite(result.bits):
             bound, unigram, saved = _row(contents, split, result)
-            token = contents.run.codec.token
             saved = f"{saved[1:]} less" if saved.startswith("-") else f"{saved} saved"
-            return bound, f"bits per {token} on {split} data; marginals alone need {unigram}: {saved}"
+            what = f"bits per {contents.codec.token} on {split} data"
+            return bound, f"{what}; marginals alone need {unigram}: {saved}"
     return "", "No bound has been computed yet."
 
 
@@ -53,9 +51,9 @@ def results(contents: Contents) -> list[Block]:
         rows.append([name, *_row(contents, "validation", best), ""])
     note = "± is one standard error. “Marginals alone”: each token on its own, by the marginals of the training data."
     note += "" if "test" in contents.bounds else " Run “dmb evaluate” for the bound on test data."
-    header = ["data", f"bound, bits per {contents.run.codec.token}", "marginals alone", "saved", "sequences"]
+    header = ["data", f"bound, bits per {contents.codec.token}", "marginals alone", "saved", "sequences"]
     blocks = [Block(kind="table", body=(header, rows), note=note)] if rows else []
-    blocks.append(Block(kind="facts", body=_facts(contents)))
+    blocks.append(Block(kind="facts", body=facts(contents)))
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -91,26 +89,21 @@ def quality(contents: Contents) -> list[Block]:
         return "–" if share is None else f"{share:.1%}"
 
     rows = [
-        {
-            "rows": what(found),
-            "compared with": f"{found.rows:,} rows of {found.split}",
-            "shapes of columns": f"{found.shapes:.3f}",
-            "trends of pairs": f"{found.pairs:.3f}",
-            "classifier AUC": f"{found.auc:.3f} ± {found.auc_error:.3f}",
-            "accuracy": "–" if math.isnan(found.accuracy) else f"{found.accuracy:.3f}",
-            "nearer to training rows": f"{found.copies:.3f}",
-        }
-        for found in contents.tables
-    ]
+        [
+            what(each), f"{each.rows:,} rows of {each.split}", f"{each.shapes:.3f}", f"{each.pairs:.3f}",
+            f"{each.auc:.3f} ± {each.auc_error:.3f}", "–" if math.isnan(each.accuracy) else f"{each.accuracy:.3f}",
+            f"{each.copies:.3f}",
+        ]
+        for each in read_tables(contents.run.path)
+    ]  # fmt: skip
     records = [
-        {"records": what(found), "number": f"{found.count:,}"}
-        | {name: shown(getattr(found, name)) for name in ("different", "new", "valid")}
-        for found in contents.sequences
+        [what(each), f"{each.count:,}", shown(each.different), shown(each.new), shown(each.valid)]
+        for each in read_records(contents.run.path)
     ]
-    tables = (("Samples beside real rows", rows, ROWS), ("Samples beside real records", records, RECORDS))
+    tables = (("Samples beside real rows", ROWS, rows), ("Samples beside real records", RECORDS, records))
     return [
-        Block(kind="table", title=title, note=note, body=([*found[0]], [[*cells.values()] for cells in found]))
-        for title, found, note in tables
+        Block(kind="table", title=title, note=note, body=(header.split(", "), found))
+        for title, (header, note), found in tables
         if found
     ]
 
@@ -126,18 +119,18 @@ def curves(contents: Contents) -> list[Block]:
     blocks, step = [], values(validation, "step")
     if len(validation) > 1:
         line = Line("bound ± 2 standard errors", step, values(validation, "bits"), values(validation, "stderr"))
-        drawn = over_steps([line], f"bits per {contents.run.codec.token}", level=_unigram(contents, "validation"))
+        drawn = over_steps([line], f"bits per {contents.codec.token}", level=_unigram(contents, "validation"))
         blocks.append(Block(kind="figure", title="Bound on validation data", body=to_svg(drawn, "bound")))
     if len(train) > 1:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
-        drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.run.codec.token}", loss=True)
+        drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.codec.token}", loss=True)
         note = "Where the curves diverge, the model overfits."
         blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
     return blocks
 
 
-def _row(contents: Contents, split: str, result: BoundResult | Record) -> list[str]:
+def _row(contents: OpenRun, split: str, result: BoundResult | Record) -> list[str]:
     """The bound with its error, what the marginals alone need, and how much less the bound is."""
     bits, unigram = result.bits, _unigram(contents, split)
     error, saved = f" ± {result.stderr:.4f}" if math.isfinite(result.stderr) else "", 1 - bits / unigram
@@ -145,37 +138,35 @@ def _row(contents: Contents, split: str, result: BoundResult | Record) -> list[s
     return [text if math.isfinite(value) else "–" for value, text in cells]
 
 
-def _unigram(contents: Contents, split: str) -> float:
+def _unigram(contents: OpenRun, split: str) -> float:
     return contents.run.about["unigram_bits"].get(split) or math.nan
 
 
-def _facts(contents: Contents) -> list[tuple[str, str]]:
+def facts(contents: OpenRun) -> list[tuple[str, str]]:
     """What was trained on what, for how long; and how good images are, if that was evaluated."""
     bridge, view, run = contents.bridge, contents.view, contents.run
     kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.corruption)
     if isinstance(view, Images):
         kind = f"images of {view.pixels.shape[2]} × {view.pixels.shape[1]} pixels"
     sizes = [f"{type(part).__name__} with {sum(p.numel() for p in part.parameters()):,} parameters" for part in parts]
-    facts = [
-        ("Data", f"{_source(run)}: {kind}, {bridge.num_positions:,} tokens, {run.codec.num_states:,} states"),
+    found = [
+        ("Data", f"{contents.source}: {kind}, {bridge.num_positions:,} tokens, {run.codec.num_states:,} states"),
         ("Model", ", ".join(sizes)),
     ]
     if contents.records:
         last = contents.records[-1]
         took = f", {duration(last.seconds)}" if math.isfinite(last.seconds) else ""
-        facts.append(("Training", f"{last.step:,} steps, {last.tokens:,} tokens{took}; begun {run.about['created']}"))
-    for split, found in contents.images.items():
-        fid = f"{found.fid:.2f} of {found.images:,} samples to {split} images ({found.sampler}, {found.calls} calls)"
-        fid += f"; training images {found.real:.2f}, after the codec {found.floor:.2f}"
-        score = "" if found.inception_score is None else f"; Inception Score {found.inception_score:.2f}"
-        facts.append(("FID", fid + score + _outdated(contents, found.step)))
-    return facts
+        found.append(("Training", f"{last.step:,} steps, {last.tokens:,} tokens{took}; begun {run.about['created']}"))
+    for split, images in contents.images.items():
+        fid = (
+            f"{images.fid:.2f} of {images.images:,} samples to {split} images ({images.sampler}, {images.calls} calls)"
+        )
+        fid += f"; training images {images.real:.2f}, after the codec {images.floor:.2f}"
+        score = "" if images.inception_score is None else f"; Inception Score {images.inception_score:.2f}"
+        found.append(("FID", fid + score + _outdated(contents, images.step)))
+    return found
 
 
-def _outdated(contents: Contents, step: int | None) -> str:
+def _outdated(contents: OpenRun, step: int | None) -> str:
     """A word of warning, if another model has become the best since an evaluation."""
     return "" if contents.best is None or contents.best.step == step else f", of the model of step {step} (outdated)"
-
-
-def _source(run: Run) -> str:
-    return Path(str(run.recipe.settings().get("data.source", ""))).name

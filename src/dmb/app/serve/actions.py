@@ -1,18 +1,18 @@
 """What the buttons of the page do: values of components in, values of components out."""
 
-import functools
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from jaxtyping import Int
 from markupsafe import Markup, escape
-from torch import Tensor
 
 from dmb.app.display import duration
+from dmb.app.report.contents import html
+from dmb.app.report.examples import path, timed
 from dmb.app.serve import marked
 from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.kinds import Kind
@@ -30,36 +30,26 @@ Scene = tuple[Film, Certainty | None, int]
 """A film, what the model thought of one of its samples, and the number of this sample."""
 
 
-def told(action: Callable[..., Any]) -> Callable[..., Any]:
-    """An action whose ValueErrors are told to the visitor in one line."""
-
-    @functools.wraps(action)
-    def once(*values: Any) -> Any:
-        try:
-            return action(*values)
-        except ValueError as problem:
-            raise _error(problem) from None
-
-    return once
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell visitors of a ValueError in one line; escaped, because gradio shows messages as HTML."""
+    try:
+        yield
+    except ValueError as problem:
+        text = str(escape(" ".join(str(problem).split())[:600]))
+        raise gr.Error(text, print_exception=False, duration=8) from None
 
 
-def told_steps(action: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+def in_steps(action: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
     """The same for an action that takes its time, and says now and then what it has."""
 
     def steps(values: tuple[Any, ...]) -> Iterator[Any]:
-        try:
+        with told():
             yield from action(*values)
-        except ValueError as problem:
-            raise _error(problem) from None
 
     # gradio asks whether a function is a generator: of a lambda that is true even where functions are wrapped to check
     # types, as in tests
     return lambda *values: (yield from steps(values))
-
-
-def _error(problem: ValueError) -> gr.Error:
-    """Escaped, because gradio shows messages as HTML."""
-    return gr.Error(str(escape(" ".join(str(problem).split())[:600])), print_exception=False, duration=8)
 
 
 class Actions:
@@ -77,32 +67,26 @@ class Actions:
     def options(self, values: tuple[Any, ...]) -> tuple[Options, tuple[Any, ...]]:
         """The settings, and the values of all other components."""
         own, rest = values[: len(self.settings)], values[len(self.settings) :]
-        chosen = dict(zip(self.settings, own, strict=True))
-        if chosen.get("label") == ANY:
-            chosen["label"] = None
-        for name in ("n", "calls", "seed", "label"):  # a browser sends numbers, be they whole or not
-            if isinstance(chosen.get(name), float) and float(chosen[name]).is_integer():
-                chosen[name] = int(chosen[name])
+        chosen: dict[str, Any] = {  # a browser may send 8.0 for 8
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in zip(self.settings, own, strict=True)
+            if (name, value) != ("label", ANY)
+        }
         return Options(**chosen, most=self.kind.most), rest
 
     def estimate(self, *values: Any) -> Markup:
         """How long a draw will take."""
         options, _ = self.options(values)
-        seconds = self.playground.seconds(options)
-        return _status(f"A draw takes about {duration(seconds) if seconds >= 1 else 'a second'}.")
-
-    def anew(self, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Draw samples, whatever is given."""
-        options, _ = self.options(values)
-        yield from self._drawn(options, None)
+        seconds = self.playground.seconds(options, self.playground.bridge.num_positions)
+        return said(f"A draw takes about {duration(seconds) if seconds >= 1 else 'a second'}.")
 
     def draw(self, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Fill in the blanks of what is given."""
-        options, rest = self.options(values)
-        yield from self._drawn(options, self.kind.template(*rest))
+        """Draw samples, or fill in the blanks if something is given.
 
-    def _drawn(self, options: Options, template: Int[Tensor, " d"] | None) -> Iterator[tuple[Any, ...]]:
-        """A status, the samples, a scene, the slider of the film, its samples, its picture, a file to download."""
+        It yields a status, the samples, a scene, the slider of the film, its samples, its picture, and a file.
+        """
+        options, rest = self.options(values)
+        template = self.kind.template(*rest) if rest else None
         if template is not None and (template == -1).all():
             template = None
         given = None if template is None else template >= 0
@@ -115,43 +99,43 @@ class Actions:
             if time.monotonic() - drawn > REFRESH:  # between pictures too, one can cancel here
                 drawn = time.monotonic()
                 left = (drawn - began) * (1 / moment.share - 1)
-                status = _status(f"{moment.share:.0%}, t = {moment.t:.2f}; about {duration(left)} left", moment.share)
-                yield status, marked.samples(self.playground, moment.x, given), *[gr.skip()] * 5
+                status = said(f"{moment.share:.0%}, t = {moment.t:.2f}; about {duration(left)} left", moment.share)
+                yield status, html(marked.samples(self.playground, moment.x, given)), *[gr.skip()] * 5
             else:
                 yield (gr.skip(),) * 7
         assert moment is not None
         took = time.monotonic() - began
-        picture = marked.samples(self.playground, moment.x, given)
+        picture = html(marked.samples(self.playground, moment.x, given))
         done = f"{len(moment.x):,} drawn in {took:.1f} s"
-        yield _status(f"{done}; the film is being made …", 1.0), picture, *[gr.skip()] * 5
+        yield said(f"{done}; the film is being made …", 1.0), picture, *[gr.skip()] * 5
         scene: Scene = (film, self.playground.certainty(film, 0), 0)
-        path = self.kind.write(Path(tempfile.mkdtemp(dir=self.folder)), moment.x)
+        file = self.kind.write(Path(tempfile.mkdtemp(dir=self.folder)), moment.x)
         more = len(moment.x) - marked.MOST_SHOWN
         note = f" The file has {more:,} more." if isinstance(self.playground.view, Cells) and more > 0 else ""
         yield (
-            _status(f"{done}.{note}"), picture, scene,
+            said(f"{done}.{note}"), picture, scene,
             gr.Slider(minimum=1, maximum=max(2, len(film)), value=len(film), interactive=True),
             gr.Dropdown(choices=list(range(1, film.samples + 1)), value=1, interactive=True),
-            marked.frame(self.playground, film, len(film) - 1, 0, scene[1], "certainty"),
-            gr.DownloadButton(value=str(path), interactive=True),
+            html(marked.frame(self.playground, film, len(film) - 1, 0, scene[1], "certainty")),
+            gr.DownloadButton(value=str(file), interactive=True),
         )  # fmt: skip
 
-    def develop(self, scene: Scene | None, sample: Any) -> Scene | None:
-        """The scene of another sample of the same film."""
-        if scene is None:
-            return None
-        film = scene[0]
-        chosen = whole("sample", sample, 1, film.samples) - 1
-        return film, self.playground.certainty(film, chosen), chosen
+    def develop(self, scene: Scene | None, sample: Any, number: Any, colour: Any) -> tuple[Scene | None, Markup]:
+        """The scene of another sample of the same film, and its frame."""
+        if scene is not None:
+            film = scene[0]
+            chosen = whole("sample", sample, 1, film.samples) - 1
+            scene = film, self.playground.certainty(film, chosen), chosen
+        return scene, self.frame(scene, number, colour)
 
     def frame(self, scene: Scene | None, number: Any, colour: Any) -> Markup:
         """A frame of the film."""
         if scene is None:
-            return Markup("<p class='note'>Draw something first; then its film is here.</p>")
+            return said("Draw something first; then its film is here.")
         film, certainty, sample = scene
-        place = whole("frame", number, 1, max(2, len(film)))
+        place = min(whole("frame", number, 1, max(2, len(film))), len(film)) - 1
         chosen: marked.Colour = "order" if colour == "order" else "certainty"
-        return marked.frame(self.playground, film, min(place, len(film)) - 1, sample, certainty, chosen)
+        return html(marked.frame(self.playground, film, place, sample, certainty, chosen))
 
     def bound(self, *values: Any) -> Iterator[Markup]:
         """The bound of what is given, better and better."""
@@ -160,34 +144,33 @@ class Actions:
             yield self._bound_in_words(estimate)
 
     def noise(self, example: Any, t: Any, seed: Any) -> Markup:
-        """An example and noisy copies of it."""
-        copies = marked.noise(self.playground, self.playground.noisy(example, t, seed), float(t))
-        return copies + marked.way(self.playground, self.playground.way(example, seed))
-
-    def cancelled(self) -> Markup:
-        """What is said after a call was cancelled."""
-        return _status("Cancelled.")
+        """An example with noisy copies of it, and on its way to noise."""
+        x = self.playground.noisy(example, t, seed)
+        changed, token = (x[1:] != x[0]).float().mean().item(), self.playground.codec.token
+        note = f"At t = {float(t):.2f}, {changed:.0%} of the {token}s of {len(x) - 1} noisy copies have changed."
+        copies = [("the example" if k == 0 else f"copy {k}", x[k : k + 1]) for k in range(len(x))]
+        way = "One example all the way to noise, with equal shares of all changes between."
+        states = timed(self.playground.way(example, seed))
+        return html(path(self.playground, copies, note=note), path(self.playground, states, note=way))
 
     def _bound_in_words(self, estimate: Estimate) -> Markup:
         if estimate.bits != estimate.bits:
-            return _status("the blanks are filled in …")
-        token, rest = self.playground.codec.token, self.playground.bridge.num_positions - estimate.tokens
-        whole_record = self.playground.bridge.lengths is not None
-        context = (
-            ""
-            if whole_record or not rest or self.playground.from_left
-            else (f", given the other {rest:,} as the model filled them in")
-        )
-        error = "exact" if estimate.stderr == 0 else f"± {estimate.stderr:.1f}"
-        draws = "" if estimate.stderr == 0 else f" {round(estimate.share * 8) * ROWS} draws of time and noise."
-        text = Markup("<b>{:.1f} {} bits</b> at most for {:,} {}{}: {:.2f} per {}{}.{}")
-        told = text.format(
+            return said("the blanks are filled in …")
+        bridge, token = self.playground.bridge, self.playground.codec.token
+        context, error, draws = "", "exact", ""
+        rest = bridge.num_positions - estimate.tokens
+        if rest and bridge.lengths is None and not bridge.from_left:
+            context = f", given the other {rest:,} as the model filled them in"
+        if estimate.stderr:
+            error, draws = f"± {estimate.stderr:.1f}", f" {round(estimate.share * 8) * ROWS} draws of time and noise."
+        text = Markup("<b>{:.1f} {} bits</b> at most for {:,} {}{}: {:.2f} per {}{}.{}").format(
             estimate.bits, error, estimate.tokens, token, "s" * (estimate.tokens != 1),
             estimate.bits / estimate.tokens, token, context, draws,
         )  # fmt: skip
-        return _status(told, None if estimate.share == 1 else estimate.share)
+        return said(text, None if estimate.share == 1 else estimate.share)
 
 
-def _status(text: str, share: float | None = None) -> Markup:
+def said(text: str, share: float | None = None) -> Markup:
+    """A line about what is going on, and a bar if a share of it is done."""
     bar = Markup("") if share is None else Markup("<progress max='1' value='{:.3f}'></progress>").format(share)
     return Markup("<div class='status'>{}{}</div>").format(text, bar)

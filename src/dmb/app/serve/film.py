@@ -14,11 +14,10 @@ FRAMES, KEPT = 64, 8
 
 
 class Certainty(NamedTuple):
-    """What the model thought of the clean tokens of one sample, at every frame of a film."""
+    """The likeliest clean tokens of one sample, and their probabilities, at every frame of a film."""
 
     likeliest: Int[Tensor, "f d"]
     probability: Float[Tensor, "f d"]
-    """Of the likeliest token."""
 
 
 @dataclass

@@ -2,9 +2,10 @@
 
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_BODY = 8 << 20
 """Bytes of a request: a picture to upload, or a long template."""
@@ -21,14 +22,14 @@ ROUTES = re.compile(
 )
 """All of gradio that the page needs. The rest, such as its proxy and its editors of code, is not there."""
 
-HEADERS = {
+HEADERS = [
     # scripts of the page are part of it, and templates of gradio are compiled in the browser; nothing comes from
     # elsewhere, and nothing is sent there
-    "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
-    "frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+    (b"content-security-policy", b"default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
+     b"frame-ancestors 'none'; base-uri 'self'; form-action 'self'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]  # fmt: skip
 
 LOGIN = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>dmb</title>
@@ -45,11 +46,6 @@ form.onsubmit = async event => {
 </script></html>"""
 """All that there is before the login: the page that gradio shows then names the columns of a table."""
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-
 
 class Guard:
     """An ASGI application around another one.
@@ -61,52 +57,53 @@ class Guard:
         folder: where the files of visitors are stored; what is there already belongs to the page, and stays.
     """
 
-    def __init__(self, app: App, hosts: set[str] | None, folder: Path):
+    def __init__(self, app: ASGIApp, hosts: set[str] | None, folder: Path):
         self.app, self.hosts, self.folder = app, hosts, folder
         self.own, self.sent = set(folder.rglob("*")), 0
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":  # gradio needs no web sockets
             await send({"type": "websocket.close", "code": 1000})
             return
-        headers, path, send = dict(scope["headers"]), scope["path"], _with_headers(send)
+        headers, path, method, send = dict(scope["headers"]), scope["path"], scope["method"], _with_headers(send)
         host = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
         is_login = path in ("/login", "/login/")
         largest = LARGEST_LOGIN if is_login else LARGEST_BODY
-        unknown = b"%d" % (largest if b"transfer-encoding" in headers else 0)
-        length = headers.get(b"content-length", unknown)
-        caller = _other_site(headers, is_link=path == "/" and scope["method"] in ("GET", "HEAD"))
+        length = headers.get(b"content-length", b"%d" % (largest if b"transfer-encoding" in headers else 0))
+        caller = _other_site(headers, is_link=path == "/" and method in ("GET", "HEAD"))
+        code, why = 200, ""
         if self.hosts is not None and host not in self.hosts:
-            await _refuse(send, 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}")
+            code, why = 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}"
         elif caller is not None:
-            await _refuse(send, 403, f"only the page itself may call this, got a request from {caller!r:.80}")
-        elif scope["method"] not in ("GET", "HEAD", "POST"):
-            await _refuse(send, 405, f"a request must be GET, HEAD or POST, got {scope['method']:.40}")
+            code, why = 403, f"only the page itself may call this, got a request from {caller!r:.80}"
+        elif method not in ("GET", "HEAD", "POST"):
+            code, why = 405, f"a request must be GET, HEAD or POST, got {method:.40}"
         elif not ROUTES.fullmatch(path) or ".." in path:
-            await _refuse(send, 404, "there is nothing here")
+            code, why = 404, "there is nothing here"
         elif not is_login and not await self._is_logged_in(scope):
-            await _refuse(send, 401, LOGIN if path == "/" else "log in first", "html" if path == "/" else "plain")
+            code, why = 401, LOGIN if path == "/" else "log in first"
         elif not length.isdigit() or int(length) > largest:
-            await _read_away(receive)
-            size = f"{largest >> 20} MB" if largest >> 20 else f"{largest >> 10} KB"
-            await _refuse(send, 413, f"a request must have at most {size}")
+            code, why = 413, f"a request must have at most {largest >> 10:,} KB"
         elif self.sent + int(length) > MOST_SENT:
+            code, why = 503, f"too much is being sent at once, more than {MOST_SENT >> 20} MB: try again in a moment"
+        if code in (413, 503):
             await _read_away(receive)
-            why = f"too much is being sent at once, more than {MOST_SENT >> 20} MB: try again in a moment"
-            await _refuse(send, 503, why)
-        else:
-            self.sent += int(length)
-            try:
-                if scope["method"] == "POST":
-                    self.make_room()
-                await self.app(scope, _counted(receive, int(length)), send)
-            finally:
-                self.sent -= int(length)
+        if code != 200:
+            kind = "text/html" if why == LOGIN else "text/plain"
+            await Response(f"{why}\n", code, {"connection": "close"}, kind)(scope, receive, send)
+            return
+        self.sent += int(length)
+        try:
+            if method == "POST":
+                self.make_room()
+            await self.app(scope, _counted(receive, int(length)), send)
+        finally:
+            self.sent -= int(length)
 
-    async def _is_logged_in(self, scope: Message) -> bool:
+    async def _is_logged_in(self, scope: Scope) -> bool:
         """Whether gradio lets a visitor in: it does not ask on all of its routes, so it is asked here, before any."""
         answers = []
 
@@ -173,15 +170,7 @@ async def _read_away(receive: Receive) -> None:
 def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-            message["headers"] = [*message.get("headers", []), *ours]
+            message["headers"] = [*message.get("headers", []), *HEADERS]
         await send(message)
 
     return sent
-
-
-async def _refuse(send: Send, code: int, why: str, kind: str = "plain") -> None:
-    body = f"{why}\n".encode()
-    headers = [(b"content-type", f"text/{kind}; charset=utf-8".encode()), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": code, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})

@@ -3,23 +3,18 @@
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from dmb._core.seeding import seeded
 from dmb.app.evaluation.drawing import AT_ONCE
-from dmb.app.records import best, read_bounds, read_metrics
-from dmb.app.report.sampling import SHOWN
-from dmb.app.report.symbols import Symbols
+from dmb.app.report.contents import SHOWN, OpenRun
 from dmb.app.runs import Run
 from dmb.app.serve.film import Certainty, Film
-from dmb.app.serve.options import LONGEST, Options, number, whole
-from dmb.bridges import Bridge
-from dmb.data.codecs import Cells
+from dmb.app.serve.options import LARGEST_SEED, LONGEST, Options, number, whole
 from dmb.sampling import State
 
 LARGEST = 1 << 27
@@ -29,29 +24,32 @@ ROWS, ROUNDS = 32, 8
 
 
 class Moment(NamedTuple):
-    """Where a draw stands."""
+    """Where a draw stands: about which share is done, the time, and all samples, finished or on their way."""
 
     share: float
-    """Of the work that is done, about."""
     t: float
     x: Int[Tensor, "k d"]
-    """The samples that are finished, and those on their way."""
 
 
 class Estimate(NamedTuple):
-    """The bound of what a visitor wrote, so far."""
+    """The bound of what a visitor wrote, so far.
+
+    Args:
+        bits: the bound; nan while blanks are filled in.
+        stderr: its standard error; 0 if it is exact, nan if there is one draw only.
+        tokens: how many were written.
+        x: the sequence, blanks filled in.
+        share: of the work that is done.
+    """
 
     bits: float
     stderr: float
-    """Of `bits`; 0 if they are exact, nan if there is one draw only."""
     tokens: int
-    """What was written."""
     x: Int[Tensor, " d"]
-    """The sequence, blanks filled in."""
     share: float
 
 
-class Playground:
+class Playground(OpenRun):
     """A run's model, ready to play with.
 
     It keeps nothing between calls, and the model is never changed after it is made, so that threads do not disturb each
@@ -63,56 +61,19 @@ class Playground:
     """
 
     def __init__(self, run: Run, device: str = "cpu"):
-        self.run, self.codec = run, run.codec
-        self.bridge: Bridge = run.bridge(device).eval().requires_grad_(False)
-        self.symbols = Symbols(run.codec, self.bridge.states)
-        self.examples: Int[Tensor, "e d"] = run.summary()["examples"]
-        self.marginals = run.summary()["marginals"]
-        self.view = run.codec.view(self.examples[:1])
+        super().__init__(run, device)
+        self.bridge.eval().requires_grad_(False)
         self.calls = 0
         """Network calls of all draws so far."""
         self._per_call, self._per_row = self._measured()
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
-
-    @property
-    def samplers(self) -> list[str]:
-        """Names of the samplers that the model can use, the default first."""
-        return list(self.bridge.samplers)
-
-    @property
-    def from_left(self) -> bool:
-        """Whether the network follows one order, so that only a beginning can be given."""
-        return self.bridge.from_left
-
-    def about(self) -> list[tuple[str, str]]:
-        """The model in a few facts."""
-        bridge, run, source = self.bridge, self.run, Path(self.run.recipe.data.source).name
-        names = "columns" if isinstance(self.view, Cells) else f"{self.codec.token}s"
-        size = sum(parameter.numel() for parameter in bridge.network.parameters())
-        masks = {0: "", 1: " with a mask"}.get(bridge.states.names, f" with {bridge.states.names} names")
-        facts = [
-            ("Data", f"{source}: {bridge.num_positions:,} {names}, {self.codec.num_states:,} states"),
-            (bridge.corruption_title, f"{type(bridge.corruption).__name__}{masks}"),
-            ("Network", f"{type(bridge.network).__name__} with {size:,} parameters"),
-        ]
-        record, found = best(read_metrics(run.path)), read_bounds(run.path)
-        current = [b for b in found.values() if record is None or b.step == record.step]
-        if current:
-            facts.append(("Bound", next((b for b in current if b.split == "test"), current[0]).in_words()))
-        elif record is not None and math.isfinite(record.bits):
-            bits = f"{record.bits:.4f} ± {record.stderr:.4f} bits per {self.codec.token}"
-            facts.append(("Bound", f"{bits} on validation, in training"))
-        return facts
-
     # -- drawing ------------------------------------------------------------------------------------------------------
 
-    def seconds(self, options: Options, blanks: int | None = None) -> float:
-        """About how long a draw will take, from the time of one network call when the page was started."""
+    def seconds(self, options: Options, blanks: int) -> float:
+        """About how long so many blanks per sample will take, from the time of one network call at the start."""
         calls, last = divmod(options.n, AT_ONCE)
         per_batch = [AT_ONCE] * calls + [last] * (last > 0)
         guided = 2 if options.label is not None and options.guidance != 1 else 1
-        blanks = self.bridge.num_positions if blanks is None else blanks
         per_sample = self.bridge.network_calls(options.calls, options.sampler, blanks)
         return guided * per_sample * sum(self._per_call + rows * self._per_row for rows in per_batch)
 
@@ -126,9 +87,8 @@ class Playground:
             template: tokens to keep, -1 for blanks; default: nothing is known.
             film: where to record the states of the first batch.
         """
-        blanks, size = self.bridge.num_positions, self.bridge.num_positions * self.bridge.num_states
-        if template is not None:
-            blanks = int((template < 0).sum())
+        size = self.bridge.num_positions * self.bridge.num_states
+        blanks = self.bridge.num_positions if template is None else int((template < 0).sum())
         if min(options.n, AT_ONCE) * size > LARGEST:
             most = max(1, LARGEST // size)
             raise ValueError(f"number of samples must be at most {most} for a model of this size, got {options.n}")
@@ -182,77 +142,67 @@ class Playground:
         """An upper bound on `-log2 p` of what is written, with its standard error, better with every round.
 
         Where the template is blank the model fills it in first; then this is given, and costs nothing. A record ends
-        after its last symbol. A network that writes from left to right needs none of this: its bound is exact.
+        after its last symbol. A network that writes from left to right needs none of this: its bound is exact, by the
+        chain rule.
 
         Args:
             template: tokens, and blanks.
             seed: of all random numbers.
             label: class, if any.
         """
-        whole("seed", seed, 0, 1 << 53)
+        whole("seed", seed, 0, LARGEST_SEED)
         bridge, lengths = self.bridge, self.bridge.lengths
         if lengths is not None:
             template = torch.where(template == -1, lengths.padding, template)
-        written = template >= 0
-        if lengths is not None:
-            written = written & (template != lengths.padding)
-        if not written.any():
+        blank = template < 0
+        written = ~blank if lengths is None else ~blank & (template != lengths.padding)
+        count, classes = int(written.sum()), None if label is None else torch.tensor([label])
+        if not count:
             raise ValueError("there is nothing to compute a bound of: write or choose something first")
-        classes = None if label is None else torch.tensor([label])
-        if self.from_left:
-            yield self._exact(template.clamp(min=0)[None], written, classes)
+        x = template.clamp(min=0)[None]
+        if bridge.from_left:
+            if (written.int().diff() > 0).any():
+                raise ValueError("this model writes from left to right: the blanks must come last")
+            on_device = None if classes is None else classes.to(bridge.device)
+            costs = bridge.token_nats(x.to(bridge.device), bridge.write_order().turns(1), on_device)
+            nats = costs[0, written.to(costs.device)].double().sum().item()
+            nats += 0.0 if lengths is None else lengths.nats(lengths.of(x)).item()
+            yield Estimate(nats / math.log(2), 0.0, count, x[0], 1.0)
             return
-        x = template[None]
-        if (template < 0).any():
-            generator = seeded(seed, "bound", "rest", device=bridge.device)
+        given = None
+        if blank.any():
+            given, generator = blank.expand(ROWS, -1), seeded(seed, "bound", "rest", device=bridge.device)
             for state in bridge.trajectory(1, template=template, label=classes, generator=generator):
                 self.calls += 1
                 x = state.x.cpu()
-                yield Estimate(math.nan, math.nan, int(written.sum()), x[0], 0.0)
-        total, variance, count = 0.0, 0.0, int(written.sum())
-        generator = seeded(seed, "bound", device=bridge.device)
-        given = (template < 0).expand(ROWS, -1) if (template < 0).any() else None
+                yield Estimate(math.nan, math.nan, count, x[0], 0.0)
+        total, variance, generator = 0.0, 0.0, seeded(seed, "bound", device=bridge.device)
         for done in range(1, ROUNDS + 1):
-            found = bridge.bound(
-                x.expand(ROWS, -1), given=given, label=None if classes is None else classes.expand(ROWS),
-                generator=generator,
-            )  # fmt: skip
+            label_of_rows = None if classes is None else classes.expand(ROWS)
+            found = bridge.bound(x.expand(ROWS, -1), given=given, label=label_of_rows, generator=generator)
             self.calls += 1
             total, variance = total + found.nats, variance + found.variance / ROWS
             nats, stderr = total / done, math.sqrt(variance) / done
             yield Estimate(nats / math.log(2), stderr / math.log(2), count, x[0], done / ROUNDS)
 
-    @torch.no_grad()
-    def _exact(self, x: Int[Tensor, "1 d"], written: Bool[Tensor, " d"], label: Tensor | None) -> Estimate:
-        """By the chain rule, from left to right: what is not written must come last."""
-        if (written.int().diff() > 0).any():
-            raise ValueError("this model writes from left to right: the blanks must come last")
-        bridge, x = self.bridge, x.to(self.bridge.device)
-        costs = bridge.token_nats(x, bridge.write_order().turns(1), None if label is None else label.to(x.device))
-        nats = costs[0, written.to(costs.device)].double().sum().item()
-        if bridge.lengths is not None:
-            nats += bridge.lengths.nats(bridge.lengths.of(x)).item()
-        return Estimate(nats / math.log(2), 0.0, int(written.sum()), x[0], 1.0)
+    # -- what noise destroys ------------------------------------------------------------------------------------------
 
-    # -- the forward process ------------------------------------------------------------------------------------------
-
-    @torch.no_grad()
     def noisy(self, example: int, t: int | float, seed: int = 0, copies: int = 4) -> Int[Tensor, "k d"]:
         """A validation example, followed by noisy copies of it at time `t`; padding stays."""
-        whole("example", example, 1, len(self.examples))
+        x_0 = self._example(example, seed)
         number("time", t, 0.0, 1.0)
-        whole("seed", seed, 0, 1 << 53)
-        x_0 = self.examples[int(example) - 1 : int(example)].to(self.bridge.device)
         generator = seeded(seed, "noise", device=self.bridge.device)
-        x_t = self.bridge.corrupt(x_0.expand(copies, -1), float(t), generator=generator)
-        return torch.cat([x_0, x_t]).cpu()
+        return torch.cat([x_0, self.bridge.corrupt(x_0.expand(copies, -1), float(t), generator=generator)]).cpu()
 
     def way(self, example: int, seed: int = 0) -> list[State]:
         """A validation example on its way to noise, at times between which equal shares of all changes fall."""
-        whole("example", example, 1, len(self.examples))
-        x_0 = self.examples[int(example) - 1 : int(example)].to(self.bridge.device)
         generator = seeded(seed, "way", device=self.bridge.device)
-        return [State(t, x.cpu()) for t, x in self.bridge.corruption_path(x_0, SHOWN, generator=generator)]
+        return self.bridge.corruption_path(self._example(example, seed), SHOWN, generator=generator)
+
+    def _example(self, example: int, seed: int) -> Int[Tensor, "1 d"]:
+        whole("seed", seed, 0, LARGEST_SEED)
+        row = whole("example", example, 1, len(self.examples)) - 1
+        return self.examples[row : row + 1].to(self.bridge.device)
 
     def _measured(self) -> tuple[float, float]:
         """Seconds of a network call: a fixed part, and a part for each row."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import gradio as gr
 
-from dmb.app.report.results import title
-from dmb.app.serve import marked
-from dmb.app.serve.actions import ANY, Actions, told, told_steps
+from dmb.app.report.contents import Block, html
+from dmb.app.report.results import facts, headline
+from dmb.app.serve.actions import ANY, Actions, in_steps, said, told
 from dmb.app.serve.images import ImageKind
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
@@ -18,7 +18,7 @@ from dmb.data.codecs import Cells, Images
 
 WAITING = 100
 """Calls that may wait; one more is refused."""
-ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1}
+ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "hidden"}
 AT_ONCE: dict[str, Any] = {"concurrency_limit": 8, "show_progress": "hidden", "api_visibility": "private"}
 """For calls that need no network."""
 
@@ -37,9 +37,11 @@ def page(playground: Playground, folder: Path) -> gr.Blocks:
         folder: where files to download are written.
     """
     kind = kind_of(playground)
-    name = f"dmb · {title(playground.run)}"
-    with gr.Blocks(title=name, analytics_enabled=False, fill_width=True, delete_cache=(600, 1800)) as blocks:
-        gr.HTML(marked.facts([("Model", title(playground.run)), *playground.about()]), elem_id="about")
+    about = [("Run", playground.title), *facts(playground), ("Bound", " ".join(headline(playground)))]
+    with gr.Blocks(
+        title=f"dmb · {playground.title}", analytics_enabled=False, fill_width=True, delete_cache=(600, 1800)
+    ) as blocks:
+        gr.HTML(html(Block(kind="facts", body=about)), elem_id="about")
         with gr.Tabs():
             with gr.Tab("Samples"):
                 _samples(kind, folder)
@@ -73,28 +75,27 @@ def _samples(kind: Kind, folder: Path) -> None:
                     [("how certain the model is", "certainty"), ("when it was decided", "order")], value="certainty",
                     label="Coloured by", visible=not isinstance(kind, ImageKind), elem_id="colour",
                 )  # fmt: skip
-                picture = gr.HTML("<p class='note'>Draw something first; then its film is here.</p>", elem_id="film")
+                picture = gr.HTML(elem_id="film")
     scene = gr.State(None, time_to_live=3600)
     do = Actions(kind, list(settings), folder)
+    picture.value = do.frame(None, 1, "certainty")
     inputs, outputs = [*settings.values(), *given], [status, samples, scene, number, sample, picture, file]
     events: list[Any] = [
-        draw.click(told_steps(do.anew if isinstance(kind, ImageKind) else do.draw), inputs, outputs, api_name="draw",
-                   **ONE_AT_A_TIME, show_progress="hidden"),
-        bound.click(told_steps(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME, show_progress="hidden"),
-        sample.input(told(do.develop), [scene, sample], [scene], api_visibility="private", **ONE_AT_A_TIME,
-                     show_progress="hidden"),
+        draw.click(in_steps(do.draw), [*settings.values()] if isinstance(kind, ImageKind) else inputs, outputs,
+                   api_name="draw", **ONE_AT_A_TIME),
+        bound.click(in_steps(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME),
+        sample.input(told()(do.develop), [scene, sample, number, colour], [scene, picture], api_visibility="private",
+                     **ONE_AT_A_TIME),
     ]  # fmt: skip
-    events[-1].then(told(do.frame), [scene, number, colour], [picture], **AT_ONCE)
     if isinstance(kind, ImageKind):
-        events.append(
-            fill.click(told_steps(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME, show_progress="hidden")
-        )
-        kind.take.click(told(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
+        events.append(fill.click(in_steps(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME))
+        kind.take.click(told()(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
     if isinstance(kind, TableKind):
         _distributions(kind, given)
-    cancel.click(None, cancels=events).then(do.cancelled, None, [status], **AT_ONCE)  # else a late step writes over it
+    # only then, or a late step writes over it
+    cancel.click(None, cancels=events).then(lambda: said("Cancelled."), None, [status], **AT_ONCE)
     for component in (number, colour):
-        component.input(told(do.frame), [scene, number, colour], [picture], trigger_mode="always_last", **AT_ONCE)
+        component.input(told()(do.frame), [scene, number, colour], [picture], trigger_mode="always_last", **AT_ONCE)
     for component in settings.values():
         component.change(do.estimate, [*settings.values()], [status], trigger_mode="always_last", **AT_ONCE)
     status.value = do.estimate(*(component.value for component in settings.values()))
@@ -114,7 +115,7 @@ def _settings(kind: Kind) -> dict[str, Any]:
         found["calls"] = gr.Slider(1, MOST_CALLS, value=usual, step=1, label="Calls", min_width=150, elem_id="calls")
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
-        samplers = playground.samplers
+        samplers = playground.bridge.samplers
         found["sampler"] = gr.Dropdown(samplers, value=samplers[0], label="Sampler", min_width=120)
         found["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=80)
     if playground.bridge.num_classes:
@@ -130,8 +131,8 @@ def _distributions(kind: TableKind, given: list[Any]) -> None:
     gr.Markdown("### Distributions of the other columns")
     shown = gr.HTML(kind.distributions(*(box.value for box in given)), elem_id="distributions")
     for box in given:
-        box.change(told(kind.distributions), given, [shown], api_visibility="private", **ONE_AT_A_TIME,
-                   trigger_mode="always_last", show_progress="hidden")  # fmt: skip
+        box.change(told()(kind.distributions), given, [shown], api_visibility="private", **ONE_AT_A_TIME,
+                   trigger_mode="always_last")  # fmt: skip
 
 
 def _noise(kind: Kind, folder: Path) -> None:
@@ -144,5 +145,5 @@ def _noise(kind: Kind, folder: Path) -> None:
     do = Actions(kind, [], folder)
     shown = gr.HTML(do.noise(1, 0.3, 0), elem_id="noise")
     for component in (t, number, seed):
-        component.change(told(do.noise), [number, t, seed], [shown], trigger_mode="always_last", api_name="noise",
+        component.change(told()(do.noise), [number, t, seed], [shown], trigger_mode="always_last", api_name="noise",
                          show_progress="hidden", concurrency_limit=4)  # fmt: skip

@@ -21,6 +21,7 @@ SESSIONS = 100
 """Visitors whose films are kept; the oldest ones are forgotten."""
 MESSAGES = 400
 """Visitors for whom answers are kept until they are fetched: more than can wait."""
+STYLES = [Path(__file__).parents[1] / "report" / "block.css", Path(__file__).parent / "style.css"]
 PIXELS = 1 << 24
 """Of a picture that a visitor may upload; one of twice as many is refused before it is unpacked."""
 
@@ -70,20 +71,16 @@ def listening(host: str, port: int | None) -> socket.socket:
         raise ValueError(f"--host {host} is no address of this machine: {error.strerror or error}") from None
     if port is not None and not 0 <= port < 1 << 16:
         raise ValueError(f"--port must lie between 0 and 65535, got {port}")
-    problem = None
+    problem = ""
     for candidate in range(FIRST_PORT, FIRST_PORT + PORTS) if port is None else [port]:
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((address[0], candidate))
-            found.listen(128)
-        except (OSError, OverflowError) as error:
-            found.close()
-            problem = getattr(error, "strerror", None) or str(error)
-            continue
-        return found
-    where = f"port {port}" if port is not None else f"none of the ports {FIRST_PORT} to {FIRST_PORT + PORTS - 1}"
-    raise ValueError(f"{where} of {host} can be used ({problem}): give another --port")
+            return socket.create_server(
+                (address[0], candidate), family=family, backlog=128, dualstack_ipv6=family == socket.AF_INET6
+            )
+        except OSError as error:
+            problem = os.strerror(error.errno or 0)
+    which = f"port {port} of {host} cannot" if port is not None else f"no port of {host} from {FIRST_PORT} on can"
+    raise ValueError(f"{which} be used ({problem}): give another --port")
 
 
 @contextmanager
@@ -130,7 +127,7 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
     app = gr.mount_gradio_app(
         app, blocks, path="/", auth=auth, allowed_paths=[], max_file_size=UPLOAD, show_error=False, ssr_mode=False,
         footer_links=[], run_history=False, enable_monitoring=False, mcp_server=False, pwa=False, theme=theme,
-        css=(Path(__file__).parent / "style.css").read_text(encoding="utf-8"),
+        css="\n".join(path.read_text(encoding="utf-8") for path in STYLES),
     )  # fmt: skip
     return Guard(app, hosts, folder)
 

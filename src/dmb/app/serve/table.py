@@ -1,8 +1,5 @@
 """Tables: values for some columns, the distributions of the others, and rows."""
 
-import csv
-import io
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,12 +10,14 @@ from jaxtyping import Float, Int
 from markupsafe import Markup
 from torch import Tensor
 
-from dmb.app.serve import marked
+from dmb.app.report.contents import Block, html
+from dmb.app.report.likeness import Bar
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
 from dmb.app.serve.options import MOST_ROWS, Options, words
 from dmb.data import Columns
 from dmb.data.columns import Column
+from dmb.data.columns.base import as_numbers
 from dmb.tables import TableModel
 
 MOST_CHOICES, MOST_COLUMNS, LONGEST, COUNTED = 200, 40, 200, 256
@@ -64,33 +63,28 @@ class TableKind(Kind):
         template = torch.full((d,), -1)
         for place, (name, column, value) in enumerate(zip(self.codec.names, self.codec.columns, values, strict=True)):
             text = words(f"column {name!r:.40}", value, LONGEST)
-            if text != "":
-                template[place] = self._state(name, column, text)
+            choices = [_name(column, state) for state in range(len(column))]
+            if text in choices:
+                template[place] = choices.index(text)
+            elif text:  # what a visitor typed, as a field of CSV
+                field = f"{name}={text}".replace('"', '""')
+                template[place] = self.codec.template(f'"{field}"', d)[place]
         return template
-
-    def _state(self, name: str, column: Column, text: str) -> int:
-        """The state of a value: one of those to choose from, or what a visitor typed."""
-        called = [_name(column, state) for state in range(len(column))]
-        if text in called:
-            return called.index(text)
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow([f"{name}={text}"])
-        return int(self.codec.template(line.getvalue(), len(self.codec.names))[self.codec.names.index(name)])
 
     # -- distributions ------------------------------------------------------------------------------------------------
 
     def distributions(self, *values: Any) -> Markup:
         """The distribution of every column that is not given, beside its marginal in the training data."""
         template = self.template(*values)
-        p, how = self.conditionals(template)
-        parts = []
+        given, (p, how) = int((template >= 0).sum()), self.conditionals(template)
+        blocks = []
         for place, (name, column) in enumerate(zip(self.codec.names, self.codec.columns, strict=True)):
             if template[place] < 0:
                 usual = self.playground.marginals[place, : len(column)].double().numpy()
-                parts.append(marked.bars(name, *summary(column, p[place], usual)))
-        given = int((template >= 0).sum())
-        note = f"Blue: given {given} column{'s' * (given != 1)}, {how}. Grey: the training data."
-        return Markup("<p class='note'>{}</p><div class='distributions'>{}</div>").format(note, Markup("").join(parts))
+                bars, more = summary(column, p[place], usual)
+                blocks.append(Block(kind="bars", title=name, body=[("", bars)], note=more))
+        note = f"Data: the training data. Samples: given {given} column{'s' * (given != 1)}, {how}."
+        return Markup("<p>{}</p><div class='distributions'>{}</div>").format(note, html(*blocks))
 
     def conditionals(self, template: Int[Tensor, " d"]) -> tuple[list[Float[np.ndarray, " n"]], str]:
         """The distribution of every column given the template, and in words how it was found."""
@@ -98,26 +92,21 @@ class TableKind(Kind):
             self.playground.calls += 1
             return self.model.conditionals(template), "by the model"
         *_, last = self.playground.draw(Options(n=COUNTED, most=COUNTED), template)
-        counts = [
-            np.bincount(last.x[:, place].numpy(), minlength=len(column))[: len(column)] / COUNTED
-            for place, column in enumerate(self.codec.columns)
-        ]
+        columns = zip(last.x.T.numpy(), self.codec.columns, strict=True)
+        counts = [np.bincount(x, minlength=len(column))[: len(column)] / COUNTED for x, column in columns]
         return counts, f"counted in {COUNTED} samples"
 
 
-def summary(
-    column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray, " n"]
-) -> tuple[list[str], list[float], list[float], str]:
-    """A few bars of two distributions: labels, both heights, and a note.
+def summary(column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray, " n"]) -> tuple[list[Bar], str]:
+    """A few bars of two distributions, and a note.
 
     Numbers in many bins are put into equally wide ones; of many other values the likeliest are shown.
     """
-    means = column.means()
-    if len(column) > BARS and all(isinstance(mean, int | float | None) for mean in means):
+    if len(column) > BARS and all(isinstance(mean, int | float | None) for mean in column.means()):
         return _histogram(column, p, usual)
-    order = np.arange(len(column)) if len(column) <= BARS else np.argsort(-p, kind="stable")[:BARS]
-    note = "" if len(order) == len(column) else f"and {len(column) - len(order):,} other values"
-    return [_name(column, state) for state in order.tolist()], p[order].tolist(), usual[order].tolist(), note
+    states = range(len(column)) if len(column) <= BARS else np.argsort(-p, kind="stable")[:BARS].tolist()
+    note = "" if len(states) == len(column) else f"and {len(column) - len(states):,} other values"
+    return [Bar(_name(column, state), float(usual[state]), float(p[state])) for state in states], note
 
 
 def _name(column: Column, state: int) -> str:
@@ -127,17 +116,14 @@ def _name(column: Column, state: int) -> str:
 
 def _histogram(
     column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray, " n"], draws: int = 64
-) -> tuple[list[str], list[float], list[float], str]:
+) -> tuple[list[Bar], str]:
     states = np.repeat(np.arange(len(column)), draws)
-    drawn = column.values(states, np.random.default_rng(0))  # where in its bin a number lies
-    there = np.array([value is not None for value in drawn])
-    numbers = np.array([0.0 if value is None else value for value in drawn], dtype=float)
-    edges = np.linspace(numbers[there].min(), numbers[there].max(), BARS + 1)
-    heights: Sequence[list[float]] = [
-        np.histogram(numbers[there], edges, weights=(each[states] / draws)[there])[0].tolist() for each in (p, usual)
-    ]
+    numbers = as_numbers(column.values(states, np.random.default_rng(0)))  # where in its bin a number lies
+    states, numbers = states[~np.isnan(numbers)], numbers[~np.isnan(numbers)]
+    edges = np.linspace(numbers.min(), numbers.max(), BARS + 1)
+    data, samples = (np.histogram(numbers, edges, weights=each[states] / draws)[0].tolist() for each in (usual, p))
     labels = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
-    note = f"mean {np.average(numbers[there], weights=p[states][there]):.4g}" if p[states][there].sum() else ""
+    note = f"mean {np.average(numbers, weights=p[states]):.4g}" if p[states].sum() else ""
     if column.missing is not None:
         note += f"; missing: {100 * p[column.missing]:.1f} %"
-    return labels, *heights, note  # type: ignore[return-value]
+    return list(map(Bar, labels, data, samples)), note

@@ -33,7 +33,7 @@ class TextKind(Kind):
 
     def inputs(self) -> list[Any]:
         number, unit = self.playground.bridge.num_positions, self.playground.codec.token
-        after = "Only a beginning can be given." if self.playground.from_left else "After the end all is blank."
+        after = "Only a beginning can be given." if self.playground.bridge.from_left else "After the end all is blank."
         box = gr.Textbox(
             label=f"Template: up to {number} {unit}s, “{self.blank}” is a blank", value=self.example(), lines=3,
             max_lines=10, info=f"{after} Empty: nothing is given.", max_length=self.longest, elem_id="template",
@@ -56,11 +56,11 @@ class TextKind(Kind):
         tokens, d = self.playground.examples[0].clone(), self.playground.bridge.num_positions
         lengths = self.playground.bridge.lengths
         end = d if lengths is None else int(lengths.of(tokens[None])[0])
-        tokens[end // 3 : d if self.playground.from_left else 2 * end // 3] = -1
+        tokens[end // 3 : d if self.playground.bridge.from_left else 2 * end // 3] = -1
         view = self.playground.codec.view(tokens[None, :end])
         assert isinstance(view, Lines)
         text = view.gap.join(self.blank if symbol is None else symbol for symbol in view.symbols[0])
-        text = text.rstrip(self.blank) if self.playground.from_left else text
+        text = text.rstrip(self.blank) if self.playground.bridge.from_left else text
         try:
             found = self.template(text)
         except ValueError:

@@ -6,22 +6,20 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+from huggingface_hub import EvalResult, ModelCardData
+from jinja2 import Environment, FileSystemLoader
 
 from dmb._core.files import written_whole
 from dmb._core.pretrained import CARD, LIBRARY, TAGS
-from dmb.app.card.markdown import Markdown, block, code, escaped, one_line
 from dmb.app.display import duration
 from dmb.app.recipes import command_line
-from dmb.app.records import BoundResult, Record, best, read_bounds, read_images, read_metrics
+from dmb.app.records import BoundResult
+from dmb.app.report.contents import MOVED, OpenRun
 from dmb.app.runs import Run
-from dmb.bridges import Bridge
 from dmb.data.codecs import Columns, ImageCodec, Records, Text
 from dmb.version import __version__
 
 MARK = "<!-- Written by dmb card. Delete this line, and dmb card will not replace this file. -->"
-MOVED = 0.05
-"""What has changed by a smaller factor in training has not moved."""
 KINDS = (
     (Text, "text", "text-generation"), (Records, "sequences", "other"), (Columns, "table", "other"),
     (ImageCodec, "images", "unconditional-image-generation"),
@@ -29,6 +27,10 @@ KINDS = (
 """Codecs, and the tag and the task of the Hub that they stand for."""
 ON_HUB = {"cifar10": "uoft-cs/cifar10"}
 """Built-in data that the Hub has."""
+CARDS = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True,
+    finalize=lambda value: escaped(value) if type(value) is str else value,  # Markdown is of another type
+)  # fmt: skip
 
 
 def write_card(run: Run, path: Path | None = None, *, licence: str | None = None) -> Path:
@@ -52,50 +54,36 @@ def write_card(run: Run, path: Path | None = None, *, licence: str | None = None
 
 def render(run: Run, licence: str | None = None) -> str:
     """The card as text."""
-    from jinja2 import Environment, FileSystemLoader
-
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True)
-    environment.finalize = lambda value: escaped(value) if type(value) is str else value
-    bridge, records = run.bridge(), read_metrics(run.path)
-    chosen = best(records)
-    bounds = [b for b in read_bounds(run.path).values() if chosen is not None and b.step == chosen.step]
-    name = source(run)
-    body = environment.get_template("card.jinja").render(
-        run=run, bridge=bridge, name=name, bounds=[(bound, _evaluation(run, bound)) for bound in bounds],
-        best=chosen, last=records[-1] if records else None, images=read_images(run.path),
-        process=bridge.corruption.describe(), learned=_learned(bridge, records), head=_head(bridge),
-        licence=licence, code=code, block=block,
+    opened, recipe = OpenRun(run), run.recipe
+    bounds = [b for b in opened.bounds.values() if opened.best is not None and b.step == opened.best.step]
+    training = command_line(recipe.changed(source=_public(recipe.data.source)), Path(_public(run.path)))
+    body = CARDS.get_template("card.jinja").render(
+        run=run, opened=opened, bridge=opened.bridge, best=opened.best, name=opened.source or "data",
+        bounds=[(bound, _evaluation(run, bound)) for bound in bounds], last=next(reversed(opened.records), None),
+        process=opened.bridge.corruption.describe(), learned=_learned(opened), licence=licence, code=code, block=block,
         duration=duration, finite=math.isfinite, folder=shlex.quote(_public(run.path)), version=__version__,
-        mark=Markdown(MARK), command=_training(run),
-        own=repr(run.recipe.name) if ".py:" in run.recipe.name else None,
-        size=sum(p.numel() for p in bridge.network.parameters()),
-        can_infill=bridge.believes_given,
+        mark=Markdown(MARK), command=training, own=repr(recipe.name) if ".py:" in recipe.name else None,
+        size=sum(p.numel() for p in opened.bridge.network.parameters()),
     )  # fmt: skip
-    return f"---\n{_front_matter(run, name, bounds, licence)}---\n\n{body}\n"
+    return f"---\n{_front_matter(opened, bounds, licence)}---\n\n{body}\n"
 
 
-def source(run: Run) -> str:
-    """The name of a run's data: a file without its folders."""
-    return Path(run.recipe.data.source).name or "data"
-
-
-def _front_matter(run: Run, name: str, bounds: Sequence[BoundResult], licence: str | None) -> str:
-    from huggingface_hub import EvalResult, ModelCardData
-
-    tag, task = next(((tag, task) for kind, tag, task in KINDS if isinstance(run.codec, kind)), ("arrays", "other"))
+def _front_matter(opened: OpenRun, bounds: Sequence[BoundResult], licence: str | None) -> str:
+    tag, task = next(((tag, task) for kind, tag, task in KINDS if isinstance(opened.codec, kind)), ("arrays", "other"))
+    hub = ON_HUB.get(opened.source)
     results = [
         EvalResult(
-            task_type=task, dataset_type=ON_HUB.get(name, "other"), dataset_name=one_line(name),
+            task_type=task, dataset_type=hub or "other", dataset_name=one_line(opened.source or "data"),
             dataset_split=bound.split, metric_type=f"bits_per_{bound.token}", metric_value=round(bound.bits, 4),
             metric_name=f"upper bound on bits per {bound.token}, standard error {bound.stderr:.4f}",
         )
         for bound in bounds
     ]  # fmt: skip
     data = ModelCardData(
-        library_name=LIBRARY, tags=[*TAGS, tag], license=licence, datasets=[ON_HUB[name]] if name in ON_HUB else None,
+        library_name=LIBRARY, tags=[*TAGS, tag], license=licence, datasets=[hub] if hub else None,
         metrics=sorted({result.metric_type for result in results}) or None,
-        model_name=one_line(run.path.resolve().name) or "model" if results else None, eval_results=results or None,
-        pipeline_tag=None if task == "other" else task,
+        model_name=one_line(opened.run.path.resolve().name) or "model" if results else None,
+        eval_results=results or None, pipeline_tag=None if task == "other" else task,
     )  # fmt: skip
     return f"{data.to_yaml()}\n"
 
@@ -103,11 +91,6 @@ def _front_matter(run: Run, name: str, bounds: Sequence[BoundResult], licence: s
 def _public(path: str | Path) -> str:
     """A path as others may read it: without the folders of one machine."""
     return Path(path).name if Path(path).is_absolute() else str(path)
-
-
-def _training(run: Run) -> str:
-    """The command that trains such a model."""
-    return command_line(run.recipe.changed(source=_public(run.recipe.data.source)), Path(_public(run.path)))
 
 
 def _evaluation(run: Run, bound: BoundResult) -> str:
@@ -118,24 +101,52 @@ def _evaluation(run: Run, bound: BoundResult) -> str:
     return shlex.join(words)
 
 
-def _learned(bridge: Bridge, records: list[Record]) -> str:
+def _learned(opened: OpenRun) -> str:
     """Which parts of the forward process training has moved."""
     found = []
     for name, what in (("alpha", "rates"), ("log_speeds", "speeds of positions")):
-        rows = [np.array(getattr(record, name)) for record in records if getattr(record, name)]
-        if len(rows) < 2 or rows[0].shape != rows[-1].shape:
-            continue
-        first, last = (np.log(np.where(r > 0, r, 1.0)) if name == "alpha" else r for r in (rows[0], rows[-1]))
-        moved = np.abs(last - first)
-        if moved.max() > MOVED:
-            most = math.exp(min(moved.max(), 700.0))
-            found.append(
-                f"{what} ({(moved > MOVED).sum():,} of {moved.size:,} changed, by a factor of up to {most:.3g})"
-            )
+        change = opened.change(name)
+        if change.max(initial=0.0) > MOVED:
+            most = math.exp(min(change.max(), 700.0))
+            changed = f"{(change > MOVED).sum():,} of {change.size:,} changed, by a factor of up to {most:.3g}"
+            found.append(f"{what} ({changed})")
     return f"Learned: {' and '.join(found)}." if found else "Training did not change it."
 
 
-def _head(bridge: Bridge) -> str:
-    if bridge.has_posterior:
-        return "logits of the clean token given the other positions"
-    return "log scores: ratios of probabilities of noisy tokens"
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+def escaped(text: str) -> str:
+    r"""Text of the user's as Markdown of one line, in which nothing is markup.
+
+    >>> print(escaped("a|b\n# <i>*c*</i>"))
+    a\|b \# \<i\>\*c\*\</i\>
+    """
+    return re.sub(r"([\\`*_{}\[\]<>()#|~&$!])", r"\\\1", one_line(text))
+
+
+def code(text: str) -> Markdown:
+    """Text as a code span, whatever it holds.
+
+    >>> print(code("a `b` c"))
+    `` a `b` c ``
+    """
+    ticks = "`" * (1 + _longest_run(text))
+    space = " " if "`" in text else ""
+    return Markdown(f"{ticks}{space}{one_line(text)}{space}{ticks}")
+
+
+def block(text: str, language: str) -> Markdown:
+    """Text as a block of code, whatever it holds."""
+    fence = "`" * max(3, 1 + _longest_run(text))
+    return Markdown(f"{fence}{language}\n{text}\n{fence}")
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and other characters that cannot be printed."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

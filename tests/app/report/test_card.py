@@ -12,9 +12,8 @@ from markdown_it import MarkdownIt
 import dmb
 from app.report.making import recipe, table, trained, untrained
 from commands import dmb_
-from dmb.app.card.markdown import code, escaped
-from dmb.app.card.writing import render, write_card
 from dmb.app.records import read_bounds
+from dmb.app.report.card import code, escaped, render, write_card
 from dmb.app.runs import Run
 
 HOSTILE = "a|b`` `<script>alert(1)<\n---\nlicense: gpl\n# _x_ {{ 7*7 }} [l](https:x) ```\n# y.npy"
