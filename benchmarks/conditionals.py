@@ -1,6 +1,6 @@
 """Is what a template gives believed? Conditionals counted in samples, against exact ones, for every given value.
 
-Values are in two groups: those that noise takes as well (doubtful ones), and all others.
+Values are in two groups: those that noise takes as well (ambiguous ones), and all others.
 
 python benchmarks/conditionals.py [RECIPE …] [--infill SHARE] [--steps N]
 """
@@ -47,13 +47,13 @@ def drawn(mu: Tensor, shape: tuple[int, ...] | None) -> DataSet:
 def distances(bridge: Bridge, mu: Tensor, seed: int = 0) -> dict[str, Tensor]:
     """Total variation beyond the expected sampling error, for given values with a share of `LEAST`, by group."""
     positions, states = mu.ndim, len(mu)
-    doubtful = bridge.corruption.doubtful.expand(positions, -1)
+    ambiguous = bridge.corruption.ambiguous_states.expand(positions, -1)
     given = (theory.position_marginals(mu) > LEAST).nonzero()
     position, value = given.T
     template = torch.full((len(given), positions), -1).scatter(1, position[:, None], value[:, None])
     generator = torch.Generator().manual_seed(seed)
     samples = bridge.sample(template=template.repeat_interleave(DRAWS, 0), calls=32, generator=generator)
-    found: dict[str, list[Tensor]] = {"doubtful": [], "others": []}
+    found: dict[str, list[Tensor]] = {"ambiguous": [], "others": []}
     for (i, v), rows in zip(given.tolist(), samples.view(len(given), DRAWS, positions), strict=True):
         on_condition = torch.zeros_like(mu).index_copy(i, torch.tensor([v]), mu.narrow(i, v, 1))
         exact = theory.position_marginals(on_condition / on_condition.sum())
@@ -61,7 +61,7 @@ def distances(bridge: Bridge, mu: Tensor, seed: int = 0) -> dict[str, Tensor]:
         # the expected distance of DRAWS exact samples: mean absolute errors of normal variables
         error = (2 / torch.pi * exact * (1 - exact) / DRAWS).sqrt().sum(-1) / 2
         beyond = ((shares - exact).abs().sum(-1) / 2 - error).clamp(min=0)
-        found["doubtful" if doubtful[i, v] else "others"].append(beyond[torch.arange(positions) != i])
+        found["ambiguous" if ambiguous[i, v] else "others"].append(beyond[torch.arange(positions) != i])
     return {group: torch.cat(values) for group, values in found.items() if values}
 
 

@@ -62,21 +62,30 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"floor must be a rate in \[0, 1,000,000\], got -1.0",
         ),
         (lambda: dmb.BridgeProcess.from_marginals(MU, order=X[:, [0, 0, 1]]), r"rank must hold a permutation of 0 … 2"),
-        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", mask=True), r"cannot be combined with mask"),
-        (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", order="natural"), r"chooses its own order"),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, init="match", mask=True),
+            r"init='match' does not use mask, only target: leave it out",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, init="match", order="natural"),
+            r"init='match' does not use order",
+        ),
         (lambda: dmb.BridgeProcess.from_marginals(MU, init="match", schedule=dmb.Canonical()), r"whose end is fixed"),
-        (lambda: dmb.BridgeProcess.from_marginals(MU, target=MU), r"target applies to init='match' only: leave it out"),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, target=MU),
+            r"init='gather' does not use target, only order, floor, mask: leave it out",
+        ),
         (
             lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 3])),
             r"must be 0 on states beyond",
         ),
         (
             lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 4])),
-            r"lie in \[1, 3\], got \[2, 4\]",
+            r"must be 2 whole numbers in \[1, 3\], got \[2, 4\]",
         ),
         (
             lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([3])),
-            r"must have shape \[2\], got \[1\]",
+            r"must be 2 whole numbers in \[1, 3\], got \[3\]",
         ),
         (lambda: dmb.Line(X[:1, [0, 1, 0]]), r"rank must hold a permutation"),
         (
@@ -109,11 +118,11 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: dmb.UniformProcess(0, 3), r"at least 1 position and 2 states, got 0 and 3"),
         (
             lambda: dmb.UniformProcess(2, 3, state_counts=torch.tensor([1.0, 2.0])),
-            r"state_counts must be integers \[d\]",
+            r"state_counts must be 2 whole numbers in \[1, 3\], got \[1.0, 2.0\]",
         ),
         (lambda: dmb.DenseProcess(torch.eye(2)[None]), r"Q must have rows that sum to 0, got a sum of 1"),
         (lambda: dmb.DenseProcess(torch.tensor([[[1.0, -1.0], [0, 0]]])), r"rates ≥ 0 off its diagonal, got -1"),
-        (lambda: dmb.DenseProcess(torch.zeros(3, 2, 2), num_positions=2), r"Q must hold 2 matrices or 1, got 3"),
+        (lambda: dmb.DenseProcess(torch.zeros(3, 2, 2), num_positions=2), r"Q must have 2 rows or 1, got \[3\]"),
         (lambda: dmb.DenseProcess(torch.zeros(2, 2)), r"Q must be a floating-point tensor \[d, n, n\]"),
         (lambda: theory.accessibility(MU[0], MU[0, :2]), r"vectors of one length ≥ 2, got \[3\] and \[2\]"),
         (lambda: theory.joint_marginal(torch.ones(9) / 9, PROCESS, 0.5), r"mu must have shape \[3, 3\], got \[9\]"),
@@ -121,7 +130,7 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: ordered(PROCESS), r"must have a mask as its only noise"),
         (lambda: ordered(masked(mask=False)), r"must have a mask as its only noise"),
         (lambda: ordered(masked(floor=0.1)), r"must have a mask as its only noise"),
-        (lambda: ordered(masked(init="uniform")), r"must have a mask as its only noise"),
+        (lambda: ordered(masked(init="uniform", floor=None)), r"must have a mask as its only noise"),
         (lambda: ordered(masked(clocks=dmb.Varying)), r"must have a mask as its only noise"),
         (
             lambda: ordered(dmb.UniformProcess(2, 3)),
@@ -187,7 +196,10 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             lambda: dmb.OrderedBridge(dmb.orders.Random(2), dmb.OrderedMLP(4, 2), dmb.States(2, 4)),
             r"states must have one name, the mask: States.with_mask makes them, got 0",
         ),
-        (lambda: dmb.States(2, 4, state_counts=[5, 1]), r"state_counts must be 2 numbers in \[1, 4\], got \[5, 1\]"),
+        (
+            lambda: dmb.States(2, 4, state_counts=[5, 1]),
+            r"state_counts must be 2 whole numbers in \[1, 4\], got \[5, 1\]",
+        ),
         (lambda: dmb.orders.Fixed([0, 0]), r"order must hold each of 0 to 1 once, got \[0, 0\]"),
         (lambda: dmb.orders.Random(0), r"num_positions must be at least 1, got 0"),
         (

@@ -1,5 +1,6 @@
 """What enters is checked once, clock time is solved once, and nothing in a step makes the host wait for a device."""
 
+import copy
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import dmb
 import forks
 from dmb._core import checks
+from dmb.networks.base import init_given_embedding
 from dmb.objectives.variance import CostBaseline, TimeDensity
 from dmb.processes import grouping
 
@@ -67,14 +69,86 @@ def test_a_loss_checks_its_tokens_once_and_solves_clock_time_once(build, head, l
     assert entered == {"tokens": 1, "clock": 1}
 
 
+GIVEN = torch.tensor([[True, False, False], [False, True, False]]).repeat(4, 1)
+
+
 @every_process
-def test_every_step_of_sampling_solves_its_clock_time_once(build, entered):
+def test_a_loss_with_given_positions_solves_clock_time_once_too(build, entered):
+    """The ambiguous states, which are marked to the network, are known as long as the process stays as it is."""
     bridge = bridge_of(build)
-    grid = torch.linspace(1, 0, 5, dtype=torch.float64)
+    bridge.loss(X_0, given=GIVEN)
+    for _ in range(3):
+        entered.clear()
+        bridge.loss(X_0, given=GIVEN).sum().backward()
+        assert entered == {"tokens": 1, "clock": 1}
+
+
+@pytest.mark.parametrize("template", [None, torch.tensor([0, -1, -1])], ids=["no template", "template"])
+@every_process
+def test_every_step_of_sampling_solves_its_clock_time_once(build, template, entered):
+    bridge = bridge_of(build)
+    init_given_embedding(bridge.network, torch.Generator().manual_seed(0))  # so that a template is no warning
+    assert bridge.process.ambiguous_states.shape[1] == bridge.num_states
+    grid = torch.linspace(1, 0, 9, dtype=torch.float64)
     entered.clear()
-    bridge.sample(2, grid=grid)
-    assert entered["tokens"] == 0
-    assert entered["clock"] <= 5 + 1  # one for each time, and one for the prior
+    bridge.sample(2, grid=grid, template=template)
+    assert entered["tokens"] == (template is not None)
+    assert entered["clock"] <= 9 + 1  # one for each time, and one for the prior
+
+
+def stepped(process):
+    (-process.clocks.log_rates[:, :-1].sum()).backward()
+    torch.optim.SGD(process.parameters(), lr=5.0).step()
+
+
+def loaded(process):
+    process.load_state_dict(dmb.BridgeProcess.from_marginals(MU, floor=0.5, schedule=dmb.Canonical()).state_dict())
+
+
+def normalised(process):
+    with torch.no_grad():
+        process.clocks.log_rates[:, 0] += 20
+    process.normalise()
+
+
+CHANGES = {
+    "a step of an optimiser": stepped,
+    "load_state_dict": loaded,
+    "set_marginals": lambda process: process.set_marginals(torch.tensor([[1.0, 0.0, 0.0, 0.0]]).expand(3, -1)),
+    "normalise": normalised,
+    "data that autograd does not see": lambda process: process.clocks.log_rates.data[:, :-1].add_(5.0),
+    "another parameter": lambda process: setattr(
+        process.clocks, "log_rates", torch.nn.Parameter(process.clocks.log_rates.detach() / 2)
+    ),
+    "another schedule": lambda process: setattr(process, "schedule", dmb.Linear(100.0, 100.0)),
+    "a schedule that runs on": lambda process: setattr(process.schedule, "survival", 1e-9),
+    "another precision": lambda process: process.double().clocks.log_rates.data[:, :-1].add_(5.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_ambiguous_states_are_those_of_the_process_as_it_is(change):
+    process = dmb.BridgeProcess.from_marginals(MU, floor=1e-3, schedule=dmb.Canonical())
+    if change is CHANGES["a schedule that runs on"]:
+        process = dmb.BridgeProcess.from_marginals(MU, floor=1e-3, schedule=dmb.LogLinear(0.99))
+    before = process.ambiguous_states
+    assert before.equal(process.data_states & (process.noise_share() > 0.01))
+    change(process)
+    after = process.ambiguous_states
+    assert after.equal(process.data_states & (process.noise_share() > 0.01))
+    assert not after.equal(before)
+
+
+def test_a_copy_of_a_process_has_ambiguous_states_of_its_own(entered):
+    process = dmb.BridgeProcess.from_marginals(MU, floor=1e-3)
+    before = process.ambiguous_states
+    copied = copy.deepcopy(process)
+    copied.clocks.log_rates.data[:, :-1].add_(5.0)
+    assert not copied.ambiguous_states.equal(before)
+    assert process.ambiguous_states.equal(before)
+    entered.clear()
+    assert process.ambiguous_states.equal(before)
+    assert entered["clock"] == 0
 
 
 @every_process
@@ -115,8 +189,9 @@ class Syncs(TorchDispatchMode):
 
 
 @every_head
+@pytest.mark.parametrize("given", [None, GIVEN], ids=["nothing given", "given"])
 @every_process
-def test_a_loss_makes_nobody_wait_for_a_device(build, head, monkeypatch):
+def test_a_loss_makes_nobody_wait_for_a_device(build, given, head, monkeypatch):
     """As on an accelerator, where data are checked before they are moved there, and no code looks at what it computes."""
     bridge = bridge_of(build, head)
     monkeypatch.setattr(dmb._core.numerics, "on_host", lambda x: False)
@@ -125,7 +200,7 @@ def test_a_loss_makes_nobody_wait_for_a_device(build, head, monkeypatch):
     density = TimeDensity()
     density.observe(torch.rand(4, dtype=torch.float64), torch.rand(4))
     with Syncs() as syncs:
-        bridge.loss(X_0, learn_rates=learn, times=density).sum().backward()
+        bridge.loss(X_0, given=given, learn_rates=learn, times=density).sum().backward()
         density.learn()
     assert not syncs.seen
 
@@ -151,11 +226,12 @@ for options, whole in (({"floor": 0.1}, True), ({"tree": dmb.processes.grouping.
     torch.manual_seed(0)
     bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1, dropout=0.0))
     torch.nn.init.normal_(bridge.network.output.weight, std=0.1)
-    clock = process.clock(torch.linspace(0.1, 1.0, 8, dtype=torch.float64), 8)
-    x_t = process.sample(x_0, clock)
+    t = torch.linspace(0.1, 1.0, 8, dtype=torch.float64)
+    now, x_t = process.solve(t, 8), process.sample(x_0, t)
     # whether it is one graph does not depend on what is made of the graph, and `aot_eager` takes twice the time
-    graph = torch.compile(bridge.integrand, backend="eager" if whole else "aot_eager", fullgraph=True)
-    torch.testing.assert_close(graph(x_t, x_0, clock), bridge.integrand(x_t, x_0, clock), rtol=1e-4, atol=1e-5)
+    graph = torch.compile(bridge._integrand, backend="eager" if whole else "aot_eager", fullgraph=True)
+    value = bridge.integrand(x_t, x_0, t)
+    torch.testing.assert_close(graph(x_t, x_0, now, None, None), value, rtol=1e-4, atol=1e-5)
     if whole:
         compiled = loss_and_gradients(torch.compile(bridge.loss, backend="aot_eager"), bridge)
         plain = loss_and_gradients(bridge.loss, bridge)

@@ -44,8 +44,8 @@ class Plain(nn.Module):
 def of_one_step(denoiser, x_T, times, generator):
     """A sampler of the user's own: straight to the data."""
     yield State(1.0, x_T)
-    clock = denoiser.process.clock(1.0, len(x_T))
-    yield State(0.0, denoiser.log_posterior(x_T, clock).argmax(-1))
+    now = denoiser.process.solve(1.0, len(x_T))
+    yield State(0.0, denoiser.log_posterior(x_T, now).argmax(-1))
 
 
 @pytest.fixture(scope="module")

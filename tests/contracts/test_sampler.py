@@ -101,7 +101,7 @@ def exact_law(bridge, mu, probabilities, steps):
     times = time_grid(process, steps)
     with torch.no_grad():  # scores of all steps at once
         scores = bridge.log_score(states.repeat(steps, 1), times[:-1].repeat_interleave(len(states)))
-        solved = process.clock(times, len(times))
+        solved = process.solve(times, len(times))
         clocks = [solved.rows(torch.tensor([k])).expand(len(states)) for k in range(len(times))]
         for (now, earlier), score in zip(pairwise(clocks), scores.split(len(states)), strict=True):
             p = probabilities(process, score, states, now, earlier, to_data=earlier is clocks[-1])
@@ -308,7 +308,7 @@ def test_guidance_leads_away_from_the_model_without_the_label():
     with torch.no_grad():
         without, with_label = bridge.eval().log_posterior(x, t), bridge.log_posterior(x, t, label)
         for guidance in (0.0, 1.0, 3.0):
-            guided = Denoiser(bridge, label=label, guidance=guidance).log_posterior(x, process.clock(t, 1))
+            guided = Denoiser(bridge, label=label, guidance=guidance).log_posterior(x, process.solve(t, 1))
             expected = (without + guidance * (with_label - without)).nan_to_num(nan=-torch.inf).log_softmax(-1)
             torch.testing.assert_close(guided, expected)
 

@@ -124,7 +124,7 @@ def test_the_error_of_bits_per_token_is_that_of_a_ratio():
 def test_what_is_given_never_moves_and_the_rest_moves_as_often_as_it_should():
     process = dmb.BridgeProcess.from_marginals(torch.full((4, 3), 1 / 3).double(), mask=True, floor=0.0)
     x_0 = torch.tensor([[0, 1, 2, 2]]).repeat(4000, 1)
-    given, clock = x_0 == PAD, process.clock(0.2, len(x_0))
+    given, clock = x_0 == PAD, process.solve(0.2, len(x_0))
     x_t, weight = sample_split(process, x_0, clock, torch.Generator().manual_seed(0), given)
     assert torch.equal(x_t[given], x_0[given])
     moved = weight * (x_t != x_0).any(-1)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import dmb
-from dmb.processes.time import Clock
+from dmb.processes.time import SolvedTime
 
 import oracles
 
@@ -35,7 +35,7 @@ def uniform_noise(n, dtype):
 def clock_of(sigma_bar):
     """A clock that has run so far. Its speed and time are of no account to a score."""
     far = torch.tensor([sigma_bar], dtype=torch.float64)
-    return Clock(t=torch.full_like(far, torch.nan), sigma_bar=far, sigma=torch.full_like(far, torch.nan))
+    return SolvedTime(t=torch.full_like(far, torch.nan), sigma_bar=far, sigma=torch.full_like(far, torch.nan))
 
 
 # exact in float32, so that only the head's own rounding is seen: from the first moment to where LogLinear ends, and on
@@ -87,7 +87,7 @@ def test_on_any_process_the_scaled_score_head_adds_the_score_of_uniform_data(opt
     output = torch.randn(n, 1, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x_t = torch.arange(n)[:, None]
     log_score = (
-        dmb.networks.heads.ScoreHead().log_score(output, process, x_t, process.clock(0.4, n)).detach()[:, 0].numpy()
+        dmb.networks.heads.ScoreHead().log_score(output, process, x_t, process.solve(0.4, n)).detach()[:, 0].numpy()
     )
     assert np.isfinite(log_score).all()
     compared = 0

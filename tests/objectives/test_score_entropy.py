@@ -106,9 +106,9 @@ class MadeUp(dmb.MarkovBridge):
 
     spread, slope = 3.0, 0.0
 
-    def integrand(self, x_t, x_0, t, label=None, given=None):
+    def _integrand(self, x_t, x_0, now, label, given):
         noise = torch.randn(x_0.shape, generator=self.generator, dtype=torch.float64)
-        return self.spread * noise + x_0 + self.slope * t.t[:, None]
+        return self.spread * noise + x_0 + self.slope * now.t[:, None]
 
 
 @pytest.mark.parametrize(("samples", "slope"), [(1, 0.0), (1, 20.0), (4, 0.0)])
@@ -168,7 +168,7 @@ def test_splitting_on_whether_anything_moved_leaves_every_mean_as_it_is(name, t)
     generator = torch.Generator().manual_seed(0)
     x_0 = torch.tensor([[0, 1]]).expand(200_000, -1)
     times = torch.full((len(x_0),), t, dtype=torch.float64)
-    x_t, weight = sample_split(process, x_0, process.clock(times, len(x_0)), generator)
+    x_t, weight = sample_split(process, x_0, process.solve(times, len(x_0)), generator)
     sequences = theory.all_sequences(process.num_states, 2)
     exact = process.log_prob(sequences, x_0[:1].expand(len(sequences), -1), t).sum(-1).exp().detach()
     found = x_t[:, 0] * process.num_states + x_t[:, 1]
@@ -192,7 +192,7 @@ def test_the_control_variates_have_mean_zero_and_explain_what_they_can(name):
     x_0 = torch.tensor([[0, 1]]).expand(100_000, -1)
     t = torch.full((len(x_0),), 0.3, dtype=torch.float64)
     x_t = process.sample(x_0, t, generator=generator)
-    features = control.features(x_0, x_t, process.clock(t, len(x_0)))
+    features = control.features(x_0, x_t, process.solve(t, len(x_0)))
     stderr = features.std(0) / len(x_0) ** 0.5
     assert (features.mean(0).abs() < 4 * stderr).all()
     assert (control.predict(features) == 0).all()  # nothing learnt yet

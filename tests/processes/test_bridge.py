@@ -120,7 +120,7 @@ def test_stages_keep_the_precision_of_the_marginals(dtype, clocks):
 
 
 def test_stages_bring_their_own_order():
-    with pytest.raises(ValueError, match="init='nested' chooses its own order"):
+    with pytest.raises(ValueError, match="init='nested' does not use order"):
         dmb.BridgeProcess.from_marginals(torch.tensor([[0.2, 0.8]]), init="nested", order="natural")
 
 

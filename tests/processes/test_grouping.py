@@ -100,7 +100,7 @@ def test_every_level_is_faster_than_the_one_above_by_the_ratio():
         (lambda: grouping.star(3).level_rates(0.0), "positive"),
         (
             lambda: dmb.BridgeProcess.from_marginals(torch.ones(1, 3) / 3, tree=grouping.star(3), mask=True),
-            "leave out order, init and mask",
+            "a tree does not use mask, only ratio: leave it out",
         ),
     ],
 )

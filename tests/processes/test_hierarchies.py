@@ -36,9 +36,9 @@ def test_sums_over_a_tree_are_those_of_loops(parent, seed):
                 above[:, i, x] += values[:, i, v]
                 below[:, i, v] += values[:, i, x]
     tensor = torch.tensor(values)
-    np.testing.assert_allclose(tree.above(tensor), above, rtol=1e-12)
-    np.testing.assert_allclose(tree.below(tensor), below, rtol=1e-12)
-    np.testing.assert_allclose(tree.apart(tensor + tree.below(tensor)), values, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(tree.sum_above(tensor), above, rtol=1e-12)
+    np.testing.assert_allclose(tree.sum_below(tensor), below, rtol=1e-12)
+    np.testing.assert_allclose(tree.from_cumulative(tensor + tree.sum_below(tensor)), values, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.long
@@ -47,14 +47,14 @@ def test_sums_over_a_tree_are_those_of_loops(parent, seed):
 def test_who_is_below_whom_and_the_way_up_are_those_of_loops(parent):
     tree, (rows, n) = dmb.Tree(parent), parent.shape
     x, y = (grid.flatten()[:, None].expand(-1, rows) for grid in torch.meshgrid(*[torch.arange(n)] * 2, indexing="ij"))
-    on_the_way, here = tree.way(x, y)
-    nodes = tree.along(torch.arange(n).expand(1, 1, n), x)
+    on_the_way, here = tree.path_mask(x, y)
+    nodes = tree.gather_path(torch.arange(n).expand(1, 1, n), x)
     for i in range(rows):
         up = [ancestors(parent[i].tolist(), v) for v in range(n)]
         for row, (a, b) in enumerate(zip(x[:, i].tolist(), y[:, i].tolist(), strict=True)):
             assert tree.is_below(x, y)[row, i] == (b in up[a])
-            assert tree.under(y)[row, i, a] == (b in up[a])
-            assert tree.over(x)[row, i, b] == (b in up[a])
+            assert tree.mask_below(y)[row, i, a] == (b in up[a])
+            assert tree.mask_above(x)[row, i, b] == (b in up[a])
             if b in up[a] or a == b:
                 way = [a, *up[a]][: [a, *up[a]].index(b)]
                 assert nodes[row, i][on_the_way[row, i]].tolist() == way
@@ -262,10 +262,10 @@ def test_a_balanced_tree_forgets_its_data_by_the_end_of_canonical_time(n):
 def test_a_schedule_that_two_processes_are_given_is_bound_by_neither():
     schedule, p = dmb.Canonical(), torch.tensor([[0.7, 0.2, 0.1]])
     first = dmb.BridgeProcess.from_marginals(p, floor=0.3, schedule=schedule)
-    before = first.clock(0.5, 1).sigma_bar
+    before = first.solve(0.5).sigma_bar
     dmb.BridgeProcess.from_marginals(p.flip(1), floor=0.3, schedule=schedule)
     assert schedule.marginals is None
-    assert first.clock(0.5, 1).sigma_bar.equal(before)
+    assert first.solve(0.5).sigma_bar.equal(before)
     own = dmb.Canonical().bind(torch.tensor([[0.2, 0.2, 0.6]]))
     assert dmb.BridgeProcess.from_marginals(p, floor=0.3, schedule=own).schedule.marginals.equal(own.marginals)
 
@@ -277,14 +277,14 @@ def test_a_tied_process_whose_marginals_were_replaced_by_a_row_per_position_can_
     bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=8, blocks=1))
     bridge.write(tmp_path)
     again = dmb.Bridge.from_pretrained(tmp_path).process
-    assert again.clock(0.5, 1).sigma_bar.equal(process.clock(0.5, 1).sigma_bar)
+    assert again.solve(0.5).sigma_bar.equal(process.solve(0.5).sigma_bar)
     assert again.p_0.equal(process.p_0)
 
 
-def test_a_clock_that_has_a_start_is_not_given_another():
+def test_a_transition_from_a_start_is_over_the_clock_time_since_it():
     process = on_tree(grouping.by_value(4))
-    x, clock = torch.zeros(1, 2, dtype=torch.long), process.clock(0.9, 1)
-    from_middle = process.log_prob(x, x, 0.9, start=0.5)
-    assert process.log_prob(x, x, clock.since(process.clock(0.5, 1))).equal(from_middle)
-    with pytest.raises(ValueError, match="start must be left out"):
-        process.log_prob(x, x, clock, start=0.5)
+    from_middle = process.solve(0.9, 3, start=0.5)
+    assert from_middle.elapsed.equal((process.solve(0.9).elapsed - process.solve(0.5).elapsed).expand(3))
+    assert from_middle.t.tolist() == [0.9] * 3
+    with pytest.raises(ValueError, match="start must not come after t"):
+        process.solve(0.5, start=0.9)

@@ -103,7 +103,7 @@ def test_jumps_back_happen_when_the_clock_rang_and_lead_where_lower_clocks_had_l
 
 def reached(clocks, clock, u):
     """How far each clock, counted from 1, has run by a time of its own; there is no clock 0."""
-    scale, rates = clocks.gained(None, u, torch.float64)
+    scale, rates = clocks.intensity(None, u, torch.float64)
     return scale * torch.nn.functional.pad(rates, (1, 0))[:, 0].gather(-1, clock)
 
 
@@ -119,7 +119,7 @@ def test_by_the_time_that_is_found_a_clock_has_run_as_far_as_was_asked(spread, l
         clocks.raw_profile.normal_(std=spread, generator=torch.Generator().manual_seed(3))
         clocks.raw_profile[:, :, 0] = torch.tensor([2.7e-11, 1.4e-13, 1.9e-3, 6.2e-8]).log()
         asked = share * reached(clocks, clock, end)
-        found = clocks.when(clock, asked, end)
+        found = clocks.inverse_intensity(clock, asked, end)
         torch.testing.assert_close(reached(clocks, clock, found), asked, rtol=1e-12, atol=0)
     assert ((found >= 0) & (found <= end)).all()
     assert (found[asked == 0] == 0).all()

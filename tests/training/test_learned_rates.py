@@ -94,7 +94,7 @@ def all_draws(bridge, x_0, t, monkeypatch):
     possible = log_prob > -torch.inf
     x_0, x_t, chance = x_0[possible], x_t[possible], log_prob[possible].exp()
     assert chance.sum().item() == pytest.approx(1)
-    monkeypatch.setattr(losses, "noisy_copies", lambda *_, **__: (x_t, process.clock(t, len(x_t)), chance))
+    monkeypatch.setattr(losses, "noisy_copies", lambda *_, **__: (x_t, process.solve(t, len(x_t)), chance))
     return x_0, x_t, chance
 
 
@@ -146,7 +146,7 @@ def test_what_is_given_is_not_drawn_and_teaches_the_rates_nothing(monkeypatch):
     given = torch.tensor([[True, False]]).expand(len(x_t), -1)
     chance = bridge.process.log_prob(x_t, x_0, t)[:, 1].exp()
     exact = gradient(bridge.process, (chance * bridge.integrand(x_t, x_0, t, given=given)[:, 1]).sum())
-    draws = (x_t, bridge.process.clock(t, len(x_t)), chance.detach())
+    draws = (x_t, bridge.process.solve(t, len(x_t)), chance.detach())
     monkeypatch.setattr(losses, "noisy_copies", lambda *_, **__: draws)
     for baseline in (None, learnt_baseline(bridge, x_0, x_t, t)):
         loss = bridge.loss(x_0, given=given, learn_rates=True, baseline=baseline)

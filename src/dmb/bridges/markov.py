@@ -23,9 +23,9 @@ from dmb.objectives.bound import Bound
 from dmb.objectives.variance import CostBaseline, TimeDensity
 from dmb.orders import Random, WriteOrder
 from dmb.processes import BridgeProcess
-from dmb.processes.base import ForwardProcess, When
+from dmb.processes.base import ForwardProcess, Time
 from dmb.processes.states import States
-from dmb.processes.time import Canonical, Clock
+from dmb.processes.time import Canonical, SolvedTime
 from dmb.sampling import SAMPLERS, Decoding, Denoiser, Sampler, State, arrivals, draw_prior, time_grid
 
 if TYPE_CHECKING:
@@ -199,46 +199,62 @@ class MarkovBridge(Bridge):
     def log_posterior(
         self,
         x_t: Int[Tensor, "b d"],
-        t: When,
+        t: Time,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)` at each position; needs the mean head."""
-        if not isinstance(self.head, MeanHead):
-            raise ValueError(
-                "a posterior over clean tokens needs head='mean'; the head of this model gives only scores"
-            )
-        clock, x_t = self.process.enter(t, x_t=x_t)
-        label = label if isinstance(t, Clock) else self._label(label, len(x_t))
-        return self.head.log_posterior(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
+        x_t, now = self.process._entered(t, x_t=x_t)
+        return self._log_posterior(x_t, now, self._label(label, len(x_t)), given)
 
     def log_score(
         self,
         x_t: Int[Tensor, "b d"],
-        t: When,
+        t: Time,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)_y`, the estimated ratios `p_t(y) / p_t(x_t)` at each position."""
-        clock, x_t = self.process.enter(t, x_t=x_t)
-        label = label if isinstance(t, Clock) else self._label(label, len(x_t))
-        return self.head.log_score(self._outputs(x_t, clock, label, given), self.process, x_t, clock)
+        x_t, now = self.process._entered(t, x_t=x_t)
+        return self._log_score(x_t, now, self._label(label, len(x_t)), given)
 
     def integrand(
         self,
         x_t: Int[Tensor, "b d"],
         x_0: Int[Tensor, "b d"],
-        t: When,
+        t: Time,
         label: Int[Tensor, " b"] | None = None,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d"]:
         """The integrand of `J_score` at each position, in the process's precision; 0 where the data are given."""
-        clock, x_t, x_0 = self.process.enter(t, x_t=x_t, x_0=x_0)
-        if not isinstance(t, Clock):
-            label = self._label(label, len(x_t))
-            if (clock.t == 0).any():
-                raise ValueError("t must be above 0 for the integrand, which is only a limit at 0, got 0")
-        value = self.head.integrand(self._outputs(x_t, clock, label, given), self.process, x_t, x_0, clock)
+        x_t, x_0, now = self.process._entered(t, x_t=x_t, x_0=x_0)
+        if (now.t == 0).any():
+            raise ValueError("t must be above 0 for the integrand, which is only a limit at 0, got 0")
+        return self._integrand(x_t, x_0, now, self._label(label, len(x_t)), given)
+
+    def _log_posterior(
+        self, x_t: Int[Tensor, "b d"], now: SolvedTime, label: Tensor | None, given: Tensor | None
+    ) -> Float[Tensor, "b d n"]:
+        if not isinstance(self.head, MeanHead):
+            raise ValueError(
+                "a posterior over clean tokens needs head='mean'; the head of this model gives only scores"
+            )
+        return self.head.log_posterior(self._outputs(x_t, now, label, given), self.process, x_t, now)
+
+    def _log_score(
+        self, x_t: Int[Tensor, "b d"], now: SolvedTime, label: Tensor | None, given: Tensor | None
+    ) -> Float[Tensor, "b d n"]:
+        return self.head.log_score(self._outputs(x_t, now, label, given), self.process, x_t, now)
+
+    def _integrand(
+        self,
+        x_t: Int[Tensor, "b d"],
+        x_0: Int[Tensor, "b d"],
+        now: SolvedTime,
+        label: Tensor | None,
+        given: Tensor | None,
+    ) -> Float[Tensor, "b d"]:
+        value = self.head.integrand(self._outputs(x_t, now, label, given), self.process, x_t, x_0, now)
         return value if given is None else torch.where(given, 0.0, value)
 
     @torch.no_grad()
@@ -283,14 +299,16 @@ class MarkovBridge(Bridge):
                 "process with mask=True, floor=0.0 (dmb train --mask --floor 0)"
             )
 
-    def _outputs(self, x_t: Tensor, clock: Clock, label: Tensor | None, given: Tensor | None) -> Float[Tensor, "b d n"]:
+    def _outputs(
+        self, x_t: Tensor, now: SolvedTime, label: Tensor | None, given: Tensor | None
+    ) -> Float[Tensor, "b d n"]:
         """The network's output. Labels and given positions are passed only to modules that accept them."""
         if given is not None and given_embedding(self.network) is not None:
             # where noise never looks like data, a token is known with or without a mark, which would only disturb
-            given = given & numerics.pick(self.process.doubtful[None], x_t)
+            given = given & numerics.pick(self.process.ambiguous_states[None], x_t)
         told = {"label": label, "given": given}
         told = {name: told[name] for name in self._takes if told[name] is not None}
-        return self.without_padding(self.network(x_t, clock.t, **told))
+        return self.without_padding(self.network(x_t, now.t, **told))
 
     def corrupt(
         self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None
@@ -325,7 +343,7 @@ class MarkovBridge(Bridge):
         x_T = draw_prior(self.process, count, legal=decoding.legal, generator=generator)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
-            self._warn_of_doubt(kept, decoding.given[: len(kept)])
+            self._warn_of_ambiguous(kept, decoding.given[: len(kept)])
         if calls is None:
             calls = 1 if sampler == "first_hitting" else self.usual_calls
         return run(Denoiser(self, **vars(decoding)), x_T, time_grid(self.process, calls, grid), generator)
@@ -338,13 +356,13 @@ class MarkovBridge(Bridge):
 
     @property
     def believes_given(self) -> bool:
-        return self.knows_given or not self.process.doubtful.any()
+        return self.knows_given or not self.process.ambiguous_states.any()
 
-    def _warn_of_doubt(self, kept: Int[Tensor, "b d"], given: Bool[Tensor, "b d"]) -> None:
+    def _warn_of_ambiguous(self, kept: Int[Tensor, "b d"], given: Bool[Tensor, "b d"]) -> None:
         """Warn if the network may take tokens of a template for noise."""
-        doubtful = given & numerics.pick(self.process.doubtful[None], kept)
-        if not self.knows_given and doubtful.any():
-            row, position = doubtful.nonzero()[0].tolist()
+        ambiguous = given & numerics.pick(self.process.ambiguous_states[None], kept)
+        if not self.knows_given and ambiguous.any():
+            row, position = ambiguous.nonzero()[0].tolist()
             warnings.warn(
                 f"the model may take token {int(kept[row, position])} of the template, at position {position}, for "
                 "noise, because it was trained without given positions: train with infill=0.25, or with a mask as the "
@@ -398,7 +416,8 @@ class MarkovBridge(Bridge):
         """Where noise can look like data, a network believes a given token only if it has learned to."""
         if settings.infill is not None:
             return settings.infill
-        return INFILL if given_embedding(self.network) is not None and bool(self.process.doubtful.any()) else 0.0
+        ambiguous = given_embedding(self.network) is not None and bool(self.process.ambiguous_states.any())
+        return INFILL if ambiguous else 0.0
 
     def estimator(self, settings: "TrainingSettings") -> Estimator:
         """Times are drawn where the loss varied most; if the rates are learned, the usual costs are subtracted."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dmb._core import numerics
 from dmb._core.configuration import Configurable
 from dmb.processes.base import ForwardProcess
-from dmb.processes.time import Clock
+from dmb.processes.time import SolvedTime
 
 
 class Head(nn.Module, Configurable, ABC):
@@ -18,20 +18,20 @@ class Head(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def log_score(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)_y`, the estimated ratio `p_t(y) / p_t(x_t)` at each position."""
 
-    @abstractmethod
     def integrand(
         self,
         output: Float[Tensor, "b d n"],
         process: ForwardProcess,
         x_t: Int[Tensor, "b d"],
         x_0: Int[Tensor, "b d"],
-        clock: Clock,
+        now: SolvedTime,
     ) -> Float[Tensor, "b d"]:
         """The integrand of `J_score` at each position."""
+        return process._integrand_from_score(self.log_score(output, process, x_t, now), x_t, x_0, now)
 
 
 class MeanHead(Head):
@@ -56,18 +56,18 @@ class MeanHead(Head):
         return {"leave_one_out": self.leave_one_out}
 
     def log_posterior(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, in the process's own precision."""
         if self.leave_one_out:
-            return process.log_posterior(output, x_t, clock)
-        possible = process.log_posterior(torch.zeros_like(output), x_t, clock) > -torch.inf
+            return process._log_posterior(output, x_t, now)
+        possible = process._log_posterior(torch.zeros_like(output), x_t, now) > -torch.inf
         return numerics.log_normalise(torch.where(possible, output.to(process.dtype), -torch.inf))
 
     def log_score(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d n"]:
-        return process.log_score(self.log_posterior(output, process, x_t, clock), x_t, clock)
+        return process._log_score(self.log_posterior(output, process, x_t, now), x_t, now)
 
     def integrand(
         self,
@@ -75,11 +75,11 @@ class MeanHead(Head):
         process: ForwardProcess,
         x_t: Int[Tensor, "b d"],
         x_0: Int[Tensor, "b d"],
-        clock: Clock,
+        now: SolvedTime,
     ) -> Float[Tensor, "b d"]:
         if self.leave_one_out:
-            return process.integrand_from_logits(output, x_t, x_0, clock)
-        return process.integrand_from_posterior(self.log_posterior(output, process, x_t, clock), x_t, x_0, clock)
+            return process._integrand_from_logits(output, x_t, x_0, now)
+        return process._integrand_from_posterior(self.log_posterior(output, process, x_t, now), x_t, x_0, now)
 
 
 class ScoreHead(Head):
@@ -101,21 +101,11 @@ class ScoreHead(Head):
         return {"scaled": self.scaled}
 
     def log_score(
-        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], clock: Clock
+        self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d n"]:
         log_score = output.to(process.dtype)
         if not self.scaled:
             return log_score
-        known = process.log_score(process.log_posterior(torch.zeros_like(log_score), x_t, clock), x_t, clock)
+        known = process._log_score(process._log_posterior(torch.zeros_like(log_score), x_t, now), x_t, now)
         # where nothing jumps the rate is 0, and any finite score will do
         return log_score + torch.where(known > -torch.inf, known, 0.0)
-
-    def integrand(
-        self,
-        output: Float[Tensor, "b d n"],
-        process: ForwardProcess,
-        x_t: Int[Tensor, "b d"],
-        x_0: Int[Tensor, "b d"],
-        clock: Clock,
-    ) -> Float[Tensor, "b d"]:
-        return process.integrand_from_score(self.log_score(output, process, x_t, clock), x_t, x_0, clock)

@@ -13,7 +13,7 @@ from dmb._core import numerics
 from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
 from dmb.objectives.variance import CostBaseline, MoveControl, TimeDensity, sample_split
 from dmb.processes.base import ForwardProcess
-from dmb.processes.time import Clock
+from dmb.processes.time import SolvedTime
 
 if TYPE_CHECKING:  # which imports this module
     import dmb.bridges
@@ -39,7 +39,7 @@ def score_loss(
         label: classes, for a network that takes them.
         given: positions that stay clean, are marked as such to the network, and cost nothing: training for infilling.
         learn_rates: also compute the whole gradient in the rates of the process, which also decide what is drawn (see
-            `follow_draws`).
+            `score_function_surrogate`).
         times: a density to draw times from; it also records their costs. Default: uniform times.
         baseline: the expected costs, for the gradient in the rates; it also records the actual ones. Default: none,
             which is unbiased too, but noisier.
@@ -48,28 +48,28 @@ def score_loss(
         generator: source of all randomness except dropout.
     """
     process = model.process
-    x_t, clock, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
+    x_t, now, weight = noisy_copies(process, x_0, times=times, given=given, generator=generator)
     if rows is not None:
-        x_0, x_t, clock, weight = x_0[rows], x_t[rows], clock.rows(rows), weight[rows]
+        x_0, x_t, now, weight = x_0[rows], x_t[rows], now.rows(rows), weight[rows]
         label, given = (None if each is None else each[rows] for each in (label, given))
     with nullcontext() if learn_rates else process.fixed():
-        value = model.integrand(x_t, x_0, clock, label, given)
+        value = model._integrand(x_t, x_0, now, label, given)
         if learn_rates:
-            log_prob = process.log_prob(x_t, x_0, clock)
+            log_prob = process._log_prob(x_t, x_0, now)
             if given is not None:  # nothing was drawn there
                 log_prob = torch.where(given, 0.0, log_prob)
             expected = torch.zeros_like(value)
             if baseline is not None:
-                expected = baseline.expected(process, x_0, x_t, clock.t, value, given)
-            loss = follow_draws(value, log_prob, expected)
+                expected = baseline.expected(process, x_0, x_t, now.t, value, given)
+            loss = score_function_surrogate(value, log_prob, expected)
         else:
             loss = value.sum(-1)
     if times is not None:
-        times.observe(clock.t, loss.detach())
+        times.observe(now.t, loss.detach())
     return weight.to(loss.dtype) * loss
 
 
-def follow_draws(
+def score_function_surrogate(
     value: Float[Tensor, "b d"], log_prob: Float[Tensor, "b d"], expected: Float[Tensor, "b d"]
 ) -> Float[Tensor, " b"]:
     r"""The sum of `value` over positions, with a gradient that also counts how the noisy tokens were drawn.
@@ -86,7 +86,7 @@ def follow_draws(
 
     >>> rate = torch.tensor(2.0, requires_grad=True)
     >>> value, expected = torch.tensor([[3.0, 1.0]]), torch.tensor([[2.5, 0.5]])
-    >>> follow_draws(value, torch.stack([rate.log(), -rate])[None], expected).backward()
+    >>> score_function_surrogate(value, torch.stack([rate.log(), -rate])[None], expected).backward()
     >>> rate.grad  # (3 + (1 - 0.5)) / 2 - (1 + (3 - 2.5))
     tensor(0.2500)
     """
@@ -103,7 +103,7 @@ def noisy_copies(
     times: TimeDensity | None = None,
     given: Bool[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
-) -> tuple[Int[Tensor, "b d"], Clock, Float[Tensor, " b"]]:
+) -> tuple[Int[Tensor, "b d"], SolvedTime, Float[Tensor, " b"]]:
     """`x_t ~ p_{t|0}(·|x_0)`, the times, and the weight of each row: one time per row, stratified over the batch.
 
     Times are uniform and weights are 1, unless `times` is a density to draw from. `given` positions stay clean.
@@ -111,9 +111,9 @@ def noisy_copies(
     """
     t = numerics.stratified_times(len(x_0), generator=generator, device=x_0.device)
     t, weight = (t, torch.ones_like(t)) if times is None else times.at(t)
-    clock = process.solve(t)
-    x_t = process.sample(x_0, clock, generator=generator)
-    return (x_t if given is None else torch.where(given, x_0, x_t)), clock, weight
+    now = process._solve(t)
+    x_t = process._sample(x_0, now, generator=generator)
+    return (x_t if given is None else torch.where(given, x_0, x_t)), now, weight
 
 
 @torch.no_grad()
@@ -171,17 +171,17 @@ def bound(
             else:
                 u = 1 - torch.rand(len(rows), generator=generator, device=x.device, dtype=torch.float64)
             t, weight = density.at(u) if importance else (u, torch.ones_like(u))
-            clock = process.solve(t)
+            now = process._solve(t)
             if split:
-                x_t, branch = sample_split(process, x, clock, generator, known)
+                x_t, branch = sample_split(process, x, now, generator, known)
             else:
-                x_t, branch = process.sample(x, clock, generator=generator), torch.ones_like(t)
+                x_t, branch = process._sample(x, now, generator=generator), torch.ones_like(t)
                 x_t = x_t if known is None else torch.where(known, x, x_t)
-            value = model.integrand(x_t, x, clock, None if label is None else label[rows], known).sum(-1).double()
+            value = model._integrand(x_t, x, now, None if label is None else label[rows], known).sum(-1).double()
             if value.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")
             if control:
-                features = moves.features(x, x_t, clock, known)
+                features = moves.features(x, x_t, now, known)
                 explained = moves.predict(features)
                 moves.update(features, t, value, weight * branch)
                 value = value - explained

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dmb._core import numerics
 from dmb.processes.base import ForwardProcess
-from dmb.processes.time import Clock
+from dmb.processes.time import SolvedTime
 
 Reduce = Callable[[Tensor], Tensor]
 """The mean of a tensor over all processes that train together."""
@@ -17,7 +17,7 @@ Reduce = Callable[[Tensor], Tensor]
 def sample_split(
     process: ForwardProcess,
     x_0: Int[Tensor, "b d"],
-    clock: Clock,
+    now: SolvedTime,
     generator: torch.Generator | None = None,
     given: Bool[Tensor, "b d"] | None = None,
 ) -> tuple[Int[Tensor, "b d"], Float[Tensor, " b"]]:
@@ -30,7 +30,7 @@ def sample_split(
     `given` never move.
     """
     uniform = torch.rand(2, len(x_0), generator=generator, device=x_0.device, dtype=torch.float64)
-    hazard = -process.log_prob(x_0, x_0, clock).double()
+    hazard = -process._log_prob(x_0, x_0, now).double()
     hazard = hazard if given is None else torch.where(given, 0.0, hazard)
     total = hazard.sum(-1)
     still, moves = torch.exp(-total), -torch.expm1(-total)
@@ -39,9 +39,9 @@ def sample_split(
     # rounding must not lead beyond the last position that can move
     first = torch.searchsorted(reached, torch.minimum(level[:, None], reached[:, -1:]))
     position = torch.arange(x_0.shape[1], device=x_0.device)
-    free = process.sample(x_0, clock, generator=generator)
+    free = process._sample(x_0, now, generator=generator)
     free = free if given is None else torch.where(given, x_0, free)
-    moved = process.sample_moved(x_0, clock, generator=generator)
+    moved = process._sample_moved(x_0, now, generator=generator)
     x_t = torch.where(position < first, x_0, torch.where(position == first, moved, free))
     nothing = uniform[1] < still / (1 + still)
     weight = torch.where(nothing, 1 + still, moves * (1 + still))
@@ -137,15 +137,15 @@ class MoveControl:
         self,
         x_0: Int[Tensor, "b d"],
         x_t: Int[Tensor, "b d"],
-        clock: Clock,
+        now: SolvedTime,
         given: Bool[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b f"]:
         """Numbers of mean 0 given `x_0` and `t`; positions that are `given` do not move."""
-        chance = -torch.expm1(self._process.log_prob(x_0, x_0, clock).double())
+        chance = -torch.expm1(self._process._log_prob(x_0, x_0, now).double())
         chance = chance if given is None else torch.where(given, 0.0, chance)
-        excess = ((x_t != x_0).double() - chance) / clock.t[:, None]
+        excess = ((x_t != x_0).double() - chance) / now.t[:, None]
         count = excess.sum(-1)
-        return torch.stack([count, count * clock.t, (excess * surprisal(self._process, x_0)).sum(-1)], dim=-1)
+        return torch.stack([count, count * now.t, (excess * surprisal(self._process, x_0)).sum(-1)], dim=-1)
 
     def predict(self, features: Float[Tensor, "b f"]) -> Float[Tensor, " b"]:
         """What the features are worth, by the fit so far."""

@@ -90,10 +90,10 @@ class Clocks(nn.Module, Configurable, ABC):
             self.linear_rates.clamp_(min=ASLEEP)
 
     @abstractmethod
-    def gained(
+    def intensity(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "c g m"]]:
-        """Intensities gained between two clock times, or since the beginning, as a scale and rates to multiply."""
+        """Cumulative intensities between two clock times, or since the beginning, as a scale and rates to multiply."""
 
     @abstractmethod
     def slope(self, elapsed: Float[Tensor, "b e"]) -> tuple[Float[Tensor, "c f"], Float[Tensor, "c g m"]]:
@@ -112,7 +112,7 @@ class Clocks(nn.Module, Configurable, ABC):
         """
 
     @abstractmethod
-    def when(
+    def inverse_intensity(
         self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b d"]:
         """The clock time, not after `latest`, at which `A` of each clock was `intensity`; anything if it is off."""
@@ -122,12 +122,12 @@ class Clocks(nn.Module, Configurable, ABC):
         """Make the mean total rate 1, if a common factor of the rates has no effect."""
 
     @classmethod
-    def reaching(
+    def with_final_intensity(
         cls, rates: Float[Tensor, "g m"], elapsed: Float[Tensor, ""], learn: RateParametrisation = "log"
     ) -> "Clocks":
         """Clocks whose intensities are `rates` at the clock time `elapsed`."""
         clocks = cls(rates)
-        scale, reached = clocks.gained(None, elapsed[None, None], torch.float64)
+        scale, reached = clocks.intensity(None, elapsed[None, None], torch.float64)
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
         with torch.no_grad():
             return cls(torch.where(clocks.running, rates * rates / reached, 0.0), learn)
@@ -144,12 +144,12 @@ class Clocks(nn.Module, Configurable, ABC):
 class Steady(Clocks):
     """`A_k(u) = a_k u`: every clock runs evenly in clock time.
 
-    >>> scale, rates = Steady(torch.tensor([[0.5, 1.0]])).gained(None, torch.tensor([[2.0]]), torch.float32)
+    >>> scale, rates = Steady(torch.tensor([[0.5, 1.0]])).intensity(None, torch.tensor([[2.0]]), torch.float32)
     >>> scale[..., None] * rates
     tensor([[[1., 2.]]], grad_fn=<MulBackward0>)
     """
 
-    def gained(
+    def intensity(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "b e"], Float[Tensor, "1 g m"]]:
         elapsed = end if start is None else end - start  # float64, so that a short span keeps its digits
@@ -163,7 +163,7 @@ class Steady(Clocks):
     ) -> Float[Tensor, "b e"]:
         return elapsed
 
-    def when(
+    def inverse_intensity(
         self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b d"]:
         rate = numerics.pick(F.pad(self.rates.detach(), (1, 0))[None], clock).double()
@@ -196,14 +196,14 @@ class Varying(Clocks):
         """The weight of each profile in every clock."""
         return self.raw_profile.softmax(1)
 
-    def gained(
+    def intensity(
         self, start: Float[Tensor, "b e"] | None, end: Float[Tensor, "b e"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "b f"], Float[Tensor, "b g m"]]:
         grown = profiles(end.double())[0]
         if start is not None:
             grown = grown - profiles(start.double())[0]
         mixed = self._mixed(grown)
-        # the scale takes the size of what was gained, so that early on fast positions and late clocks keep their digits
+        # the scale takes the size of the intensities, so that early on fast positions and late clocks keep their digits
         most = mixed.detach().amax((-2, -1)).clamp(min=1e-300)[:, None]
         return most.to(dtype), (mixed / most[..., None]).to(dtype)
 
@@ -223,7 +223,7 @@ class Varying(Clocks):
         paces = intensity / torch.where(runs, speed, 1.0)
         return torch.where(runs, paces, elapsed.double()).to(elapsed.dtype)
 
-    def when(
+    def inverse_intensity(
         self, clock: Int[Tensor, "b d"], intensity: Float[Tensor, "b d"], latest: Float[Tensor, "b e"]
     ) -> Float[Tensor, "b d"]:
         """By Newton's method in logarithms, where clocks are nearly straight, and by bisection where its steps grow."""

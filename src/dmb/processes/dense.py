@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dmb._core import numerics
-from dmb._core.configuration import Configurable, under
-from dmb.processes.base import ForwardProcess, Time, When
-from dmb.processes.time import Clock, Exits, LogLinear, Schedule, steady_exits
+from dmb.processes.base import ForwardProcess
+from dmb.processes.states import count_positions
+from dmb.processes.time import Exits, Schedule, SolvedTime, steady_exits
 
 
 class DenseProcess(ForwardProcess):
@@ -48,11 +48,8 @@ class DenseProcess(ForwardProcess):
         excess = Q.sum(-1).abs() / (Q.abs().amax(-1) + 1)
         if excess.max() > 1e3 * torch.finfo(Q.dtype).eps:
             raise ValueError(f"Q must have rows that sum to 0, got a sum of {Q.sum(-1).abs().max().item()}")
-        if num_positions is None:
-            num_positions = len(Q)
-        if len(Q) not in (1, num_positions):
-            raise ValueError(f"Q must hold {num_positions} matrices or 1, got {len(Q)}")
-        super().__init__(num_positions, Q.shape[-1], schedule or LogLinear(), legal, marginals)
+        num_positions = count_positions(num_positions, Q=len(Q))
+        super().__init__(num_positions, Q.shape[-1], schedule, legal, marginals)
         self.Q = nn.Parameter(Q.clone())
 
     @property
@@ -62,75 +59,48 @@ class DenseProcess(ForwardProcess):
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         return steady_exits(-self.Q.diagonal(dim1=1, dim2=2), elapsed)
 
-    def sample(
-        self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None, generator: torch.Generator | None = None
-    ) -> Int[Tensor, "b d"]:
-        return numerics.categorical(self.log_transition(x_0, t, start=start).detach().exp(), generator=generator)
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "DenseProcess":
+        return super().build(tensors, schedule, Q=tensors["Q"], **config)
 
-    def log_transition(self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        clock, x_0 = self.enter(t, start, x_0=x_0)
-        return numerics.log_or_off(self._transition(clock)[self._rows(x_0), self._positions, x_0])
+    # -- kernels ------------------------------------------------------------------------------------------------------
 
-    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        clock, x_t = self.enter(t, start, x_t=x_t)
-        column = self._transition(clock).mT[self._rows(x_t), self._positions, x_t]
-        return torch.where(self.legal, numerics.log_or_off(column), -torch.inf)
+    def _log_transition(self, x_0: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        return numerics.log_or_off(numerics.pick(self._transition(now), x_0))
 
-    def log_prob(
-        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None
-    ) -> Float[Tensor, "b d"]:
-        clock, x_t, x_0 = self.enter(t, start, x_t=x_t, x_0=x_0)
-        return numerics.log_or_off(self._transition(clock)[self._rows(x_0), self._positions, x_0, x_t])
+    def _log_likelihood(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        return torch.where(self.legal, numerics.log_or_off(numerics.pick(self._transition(now).mT, x_t)), -torch.inf)
 
-    def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
-        p_0 = self.marginals("p_0", p_0, t)
-        return (p_0[:, None] @ self._transition(self.clock(t, 1))[0]).squeeze(1)
+    def _evolve(self, p_0: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
+        return (p_0[:, None] @ self._transition(now)[0]).squeeze(1)
 
-    def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
-        clock, x_t = self.enter(t, x_t=x_t)
-        sigma = clock.sigma.to(self.dtype)
-        columns = self.Q.mT.expand(self.num_positions, -1, -1)[self._positions, x_t]
-        here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
-        return sigma[:, None, None] * columns.masked_fill(here, 0.0)
-
-    def log_score(
-        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: When
-    ) -> Float[Tensor, "b d n"]:
-        clock, x_t = self.enter(t, x_t=x_t)
-        log_weight = log_posterior - self.log_likelihood(x_t, clock)
-        # a source that cannot lead to x_t has no weight, whatever the posterior says
-        log_weight = torch.where(log_weight.isnan() | (log_weight == torch.inf), -torch.inf, log_weight)
-        log_kernel = numerics.log_or_off(self._transition(clock))
-        log_score = (log_weight[..., None] + log_kernel).logsumexp(-2)
-        return torch.where(self.rates_into(x_t, clock) > 0, log_score, -torch.inf)
-
-    def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        elapsed, row = self.clock(t, len(p_t), start).elapsed.to(self.dtype).unique(return_inverse=True)
+    def _unevolve(self, p_t: Float[Tensor, "b d n"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        elapsed, row = now.elapsed.to(self.dtype).unique(return_inverse=True)
         inverse = torch.linalg.matrix_exp(-elapsed[:, None, None, None] * self.Q)[row]
         return (p_t[..., None, :] @ inverse).squeeze(-2)
 
-    def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
-        p_T = torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0)
-        log_kernel = numerics.log_or_off(self._transition(self.clock(t, 1))[0])
+    def _rates_into(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        columns = numerics.pick(self.Q.mT[None], x_t)
+        here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
+        return now.sigma.to(self.dtype)[:, None, None] * columns.masked_fill(here, 0.0)
+
+    def _log_score(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], now: SolvedTime
+    ) -> Float[Tensor, "b d n"]:
+        log_weight = log_posterior - self._log_likelihood(x_t, now)
+        # a source that cannot lead to x_t has no weight, whatever the posterior says
+        log_weight = torch.where(log_weight.isnan() | (log_weight == torch.inf), -torch.inf, log_weight)
+        log_kernel = numerics.log_or_off(self._transition(now))
+        log_score = (log_weight[..., None] + log_kernel).logsumexp(-2)
+        return torch.where(self._rates_into(x_t, now) > 0, log_score, -torch.inf)
+
+    def _prior_kl_table(self, p_T: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
+        p_T = torch.where(self.legal, p_T, 1.0)
+        log_kernel = numerics.log_or_off(self._transition(now)[0])
         return torch.where(self.legal, numerics.times_log_ratio(log_kernel, p_T.log()[:, None]).sum(-1), 0.0)
 
-    def config(self) -> dict[str, Any]:
-        return {"num_positions": self.num_positions, "schedule": self.schedule.to_config()}
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: Any, **config: Any) -> "DenseProcess":
-        schedule = Configurable.from_config(schedule, under(tensors, "schedule"))
-        return cls(tensors["Q"], schedule=schedule, legal=tensors["legal"], marginals=tensors["p_0"], **config)
-
-    @property
-    def _positions(self) -> Int[Tensor, " d"]:
-        return torch.arange(self.num_positions, device=self.device)
-
-    def _rows(self, x: Int[Tensor, "b d"]) -> Int[Tensor, "b 1"]:
-        return torch.arange(len(x), device=x.device)[:, None]
-
-    def _transition(self, clock: Clock) -> Float[Tensor, "b d n n"]:
-        elapsed, row = clock.elapsed.to(self.dtype).unique(return_inverse=True)  # one exponential per time, not per row
+    def _transition(self, now: SolvedTime) -> Float[Tensor, "b d n n"]:
+        elapsed, row = now.elapsed.to(self.dtype).unique(return_inverse=True)  # one exponential per time, not per row
         kernel = rate_exponential(elapsed[:, None, None, None] * self.Q)
         return kernel.expand(-1, self.num_positions, -1, -1)[row]
 

@@ -19,7 +19,7 @@ _CHUNK = 1 << 19
 """Logits worked on at a time: small enough for the cache, large enough to hide the cost of a call."""
 
 _RANGE = 60.0
-"""Exponents further below 0 than this are left to the closed form in log space: float32 ends at 87."""
+"""Exponents further below 0 than this are infinite here, and so left to the closed form in logs: float32 ends at 87."""
 
 
 class Rows(NamedTuple):
@@ -152,16 +152,13 @@ class _IntegrandFromLogits(torch.autograd.Function):
         if wanted:  # nothing can have arrived where no clock runs
             gradient[~moved & ~runs] = 0
         only_top = bool((rows.log_d[:, :-1] == -torch.inf).all())
-        enough = torch.ones((), dtype=torch.bool, device=logits.device)
         for kind, work in ((moved, _top_clock if only_top else _moved), (~moved & runs, _unmoved)):
             for index in _chunks(kind.nonzero().squeeze(-1), rows.table, logits):
-                part, slope, fits = work(logits.index_select(0, index).to(dtype), rows.at(index), wanted)
-                value[index] = part
-                enough &= fits
+                value[index], slope = work(logits.index_select(0, index).to(dtype), rows.at(index), wanted)
                 if slope is not None:
                     gradient.index_copy_(0, index, slope.to(gradient.dtype))
         ctx.save_for_backward(gradient)
-        enough = enough & value.isfinite().all()
+        enough = value.isfinite().all()
         ctx.mark_non_differentiable(enough)
         return value, enough
 
@@ -182,7 +179,7 @@ def _chunks(index: Tensor, table: Tensor, logits: Tensor) -> list[Tensor]:
     return [piece for group in index.split(counts.tolist()) for piece in group.split(size)]
 
 
-Part = tuple[Tensor, Tensor | None, Tensor]
+Part = tuple[Tensor, Tensor | None]
 
 
 def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
@@ -202,12 +199,11 @@ def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     log_below = log_d + total.log() + largest.squeeze(1)
     log_z = torch.logaddexp(log_below, log_at)
     value = torch.exp(rows.log_hazard - rows.intensity + log_below - log_z)
-    fits = torch.ones((), dtype=torch.bool, device=logits.device)
     if not wanted:
-        return value, None, fits
+        return value, None
     pull = value * torch.exp(log_at - log_z)
     e *= (pull / torch.where(total > 0, total, 1.0))[:, None]
-    return value, e.scatter_(1, here, -pull[:, None]), fits
+    return value, e.scatter_(1, here, -pull[:, None])
 
 
 def _top_clock(logits: Tensor, rows: Rows, wanted: bool) -> Part:
@@ -228,13 +224,12 @@ def _top_clock(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     log_odds, pi_at = log_d_x - log_z, torch.exp(at - log_z)
     weight = torch.exp(rows.log_hazard - rows.intensity)  # h c_{x-1}, and c_{x_0} = c_{x-1}
     value = weight * (-logits.gather(1, source).squeeze(1) - log_odds - pi_at)
-    fits = torch.ones((), dtype=torch.bool, device=logits.device)
     if not wanted:
-        return value, None, fits
+        return value, None
     pi_below = torch.exp(log_odds + log_total)
     slope = below.sub_(log_total[:, None]).exp_().mul_((weight * pi_below * (1 + pi_at))[:, None])
     slope.scatter_add_(1, source, -weight[:, None])
-    return value, slope.scatter_(1, here, (weight * pi_at * (1 - pi_below))[:, None]), fits
+    return value, slope.scatter_(1, here, (weight * pi_at * (1 - pi_below))[:, None])
 
 
 def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
@@ -273,9 +268,9 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     divergence = rows.negentropy[:, None] - torch.log(g, out=prefix).mul_(between).sum(1, keepdim=True)
     divergence = divergence + c_source * (log_c_source - g_source.log())
     value = hazard * (divergence - c_below * (log_odds + pi_at))
-    fits = (log_source > -_RANGE).all()
+    value = torch.where(log_source > -_RANGE, value, torch.inf).squeeze(1)
     if not wanted:
-        return value.squeeze(1), None, fits
+        return value, None
 
     share = between.div_(g)
     own = torch.mul(share, c, out=g).scatter_add_(1, source, c_source * c_source / g_source)
@@ -285,7 +280,7 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     slope = torch.sub(c_below * log_odds.exp() * (1 + pi_at), own, out=own)
     slope *= e.mul_(hazard)
     slope.scatter_(1, now, hazard * c_below * pi_at * (1 - log_odds.exp() * total))
-    return value.squeeze(1), _reorder(slope, rows.rank, rows.order), fits
+    return value, _reorder(slope, rows.rank, rows.order)
 
 
 def _reorder(values: Float[Tensor, "k n"], index: Int[Tensor, "h n"], order: Int[Tensor, " k"]) -> Float[Tensor, "k n"]:

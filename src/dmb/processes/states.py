@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable
@@ -43,19 +44,15 @@ class States(nn.Module, Configurable):
         if state_counts is not None:
             if legal is not None:
                 raise ValueError("give state_counts or legal, not both")
-            counts = torch.as_tensor(state_counts)
-            if counts.shape != (num_positions,) or counts.min() < 1 or counts.max() > num_states - names:
-                rule = f"{num_positions} numbers in [1, {num_states - names}]"
-                raise ValueError(f"state_counts must be {rule}, got {counts.tolist()}")
-            state = torch.arange(num_states, device=counts.device)
-            legal = (state < counts[:, None]) | (state >= num_states - names)
+            legal = F.pad(legal_states(state_counts, num_positions, num_states - names), (0, names), value=True)
         legal = torch.ones(1, num_states, dtype=torch.bool) if legal is None else legal
-        if legal.shape not in ((1, num_states), (num_positions, num_states)):
-            raise ValueError(f"legal must have shape [{num_positions}, {num_states}], got {list(legal.shape)}")
+        if legal.dtype != torch.bool or legal.shape not in ((1, num_states), (num_positions, num_states)):
+            rule = f"boolean, [{num_positions}, {num_states}]"
+            raise ValueError(f"legal must be {rule}, got {legal.dtype} {list(legal.shape)}")
         self.num_positions, self.num_states, self.names = num_positions, num_states, names
         self.register_buffer("legal", legal.clone())
-        self.note_legal()
-        self.register_load_state_dict_post_hook(States._note_loaded)
+        self._note_legal()
+        self.register_load_state_dict_post_hook(States._note_legal)
 
     @classmethod
     def with_mask(
@@ -73,12 +70,9 @@ class States(nn.Module, Configurable):
         sizes = {"num_positions": self.num_positions, "num_states": self.num_states, "names": self.names}
         return {**sizes, "state_counts": counts}
 
-    def note_legal(self) -> None:
+    def _note_legal(self, _: object = None) -> None:
         """Keep a copy of `legal` on the host, unless all states are legal: checks must not wait for a device."""
         self._ragged = None if self.legal.all() else self.legal.cpu()
-
-    def _note_loaded(self, _: object) -> None:
-        self.note_legal()
 
     @property
     def device(self) -> torch.device:
@@ -105,3 +99,35 @@ class States(nn.Module, Configurable):
                 f"got {int(x_0[row, position])} at row {row}, position {position}"
             )
         return x_0
+
+
+def legal_states(
+    state_counts: Sequence[int] | Int[Tensor, " d"], num_positions: int, num_states: int
+) -> Bool[Tensor, "d n"]:
+    """Which of `num_states` states each position has, when position `i` has the first `state_counts[i]` of them.
+
+    >>> legal_states(torch.tensor([1, 3]), 2, 3)
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
+    counts = torch.as_tensor(state_counts)
+    whole = not counts.is_floating_point() and counts.shape == (num_positions,)
+    if not whole or counts.min() < 1 or counts.max() > num_states:
+        raise ValueError(
+            f"state_counts must be {num_positions} whole numbers in [1, {num_states}], got {counts.tolist()}"
+        )
+    return torch.arange(num_states, device=counts.device) < counts[:, None]
+
+
+def count_positions(num_positions: int | None, **rows: int) -> int:
+    """How many positions there are, if tables have one row for each, or one for all; at least 1.
+
+    >>> count_positions(None, hierarchy=1, rates=5)
+    5
+    """
+    several = set(rows.values()) - {1}
+    if num_positions is None:
+        num_positions = max(several, default=1)
+    if several - {num_positions}:
+        raise ValueError(f"{', '.join(rows)} must have {num_positions} rows or 1, got {sorted(several)}")
+    return num_positions

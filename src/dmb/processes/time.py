@@ -34,7 +34,7 @@ def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> E
 ExitsAt = Callable[[Float[Tensor, " b"]], Exits]
 
 
-class Clock(NamedTuple):
+class SolvedTime(NamedTuple):
     """Checked times, and their clock times: all that a closed form needs. float64."""
 
     t: Float[Tensor, " b"]
@@ -47,28 +47,28 @@ class Clock(NamedTuple):
 
     @property
     def elapsed(self) -> Float[Tensor, " b"]:
-        """Clock time since `start`."""
+        """SolvedTime time since `start`."""
         return self.sigma_bar if self.start is None else self.sigma_bar - self.start
 
-    def since(self, earlier: "Clock") -> "Clock":
+    def since(self, earlier: "SolvedTime") -> "SolvedTime":
         """The same times, for transitions that begin at the times of `earlier`."""
         return self._replace(start=earlier.sigma_bar)
 
-    def rows(self, index: Int[Tensor, " k"]) -> "Clock":
+    def rows(self, index: Int[Tensor, " k"]) -> "SolvedTime":
         """The times of some of the rows."""
-        return Clock(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
+        return SolvedTime(*(None if part is None else part[index] for part in self))  # type: ignore[arg-type]
 
-    def expand(self, batch: int) -> "Clock":
+    def expand(self, batch: int) -> "SolvedTime":
         """One time for `batch` rows."""
-        return Clock(*(None if part is None else part.expand(batch) for part in self))  # type: ignore[arg-type]
+        return SolvedTime(*(None if part is None else part.expand(batch) for part in self))  # type: ignore[arg-type]
 
 
 class Schedule(nn.Module, Configurable, ABC):
     """A smooth increasing map from `[0, 1]` to clock time with `σ̄(0) = 0`."""
 
     @abstractmethod
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
-        """Clock time and speed at `t`.
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> SolvedTime:
+        """SolvedTime time and speed at `t`.
 
         Args:
             t: times in [0, 1].
@@ -95,10 +95,10 @@ class LogLinear(Schedule):
         super().__init__()
         self.survival = _fraction("survival", survival)
 
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> SolvedTime:
         t = t.double()
         changed = (1 - self.survival) * t
-        return Clock(t, -torch.log1p(-changed), (1 - self.survival) / (1 - changed))
+        return SolvedTime(t, -torch.log1p(-changed), (1 - self.survival) / (1 - changed))
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return -torch.expm1(-sigma_bar.double()) / (1 - self.survival)
@@ -122,10 +122,10 @@ class Geometric(Schedule):
             raise ValueError(f"Geometric needs 0 < low < high, got low={low}, high={high}")
         self.low, self.high = low, high
 
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> SolvedTime:
         t = t.double()
         grown = t * math.log(self.high / self.low)
-        return Clock(t, self.low * torch.expm1(grown), self.low * math.log(self.high / self.low) * grown.exp())
+        return SolvedTime(t, self.low * torch.expm1(grown), self.low * math.log(self.high / self.low) * grown.exp())
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return torch.log1p(sigma_bar.double() / self.low) / math.log(self.high / self.low)
@@ -148,10 +148,10 @@ class Linear(Schedule):
             raise ValueError(f"Linear needs start ≥ 0 and end > 0, got start={start}, end={end}")
         self.start, self.end = start, end
 
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> SolvedTime:
         t = t.double()
         slope = self.end - self.start
-        return Clock(t, self.start * t + slope * t**2 / 2, self.start + slope * t)
+        return SolvedTime(t, self.start * t + slope * t**2 / 2, self.start + slope * t)
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         sigma_bar = sigma_bar.double()
@@ -228,7 +228,7 @@ class Canonical(Schedule):
         return self
 
     @torch.no_grad()
-    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> Clock:
+    def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> SolvedTime:
         times, place, on_host = t.double(), None, numerics.on_host(t)
         if on_host:  # rows that share a time share the work
             times, place = times.unique(return_inverse=True)
@@ -263,7 +263,7 @@ class Canonical(Schedule):
                 break
         log_survival, slope = self._survival(exits(u), weights)
         sigma = -torch.expm1(log_last) / (slope * log_survival.exp())
-        return Clock(t.double(), *((u, sigma) if place is None else (u[place], sigma[place])))
+        return SolvedTime(t.double(), *((u, sigma) if place is None else (u[place], sigma[place])))
 
     @torch.no_grad()
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:

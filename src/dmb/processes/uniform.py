@@ -9,9 +9,9 @@ from torch import Tensor
 
 from dmb._core import numerics
 from dmb._core.configuration import Configurable, under
-from dmb.processes.base import ForwardProcess, Time, When
-from dmb.processes.shapes import legal_states
-from dmb.processes.time import Exits, LogLinear, Schedule, steady_exits
+from dmb.processes.base import ForwardProcess
+from dmb.processes.states import legal_states
+from dmb.processes.time import Exits, Schedule, SolvedTime, steady_exits
 
 
 class UniformProcess(ForwardProcess):
@@ -42,8 +42,8 @@ class UniformProcess(ForwardProcess):
         state_counts: Int[Tensor, " d"] | None = None,
         marginals: Float[Tensor, "h n"] | None = None,
     ):
-        legal = None if state_counts is None else legal_states(state_counts, num_states)
-        super().__init__(num_positions, num_states, schedule or LogLinear(), legal, marginals)
+        legal = None if state_counts is None else legal_states(state_counts, num_positions, num_states)
+        super().__init__(num_positions, num_states, schedule, legal, marginals)
         self.register_buffer("rate", torch.ones(()))  # of drawing anew; its dtype is the dtype of everything computed
 
     @property
@@ -58,102 +58,84 @@ class UniformProcess(ForwardProcess):
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         return steady_exits(torch.where(self.legal, 1 - self.stationary, 0.0), elapsed)
 
-    def sample(
-        self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None, generator: torch.Generator | None = None
+    def describe(self) -> str:
+        return "Uniform noise: a token is replaced by any state, all equally likely."
+
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"num_states": self.num_states}
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "UniformProcess":
+        counts = tensors["legal"].sum(-1) if len(tensors["legal"]) > 1 else None
+        built = Configurable.from_config(schedule, under(tensors, "schedule"))
+        return cls(schedule=built, state_counts=counts, marginals=tensors["p_0"], **config)
+
+    # -- kernels ------------------------------------------------------------------------------------------------------
+
+    def _sample(
+        self, x_0: Int[Tensor, "b d"], now: SolvedTime, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        clock, x_0 = self.enter(t, start, x_0=x_0)
-        changes = -torch.expm1(-clock.elapsed.to(self.dtype).double())
+        changes = -torch.expm1(-now.elapsed.to(self.dtype).double())
         uniform = torch.rand((2, *x_0.shape), generator=generator, device=x_0.device, dtype=torch.float64)
         fresh = (uniform[0] * self.legal.sum(-1)).long()
         return torch.where(uniform[1] < changes[:, None], fresh, x_0)
 
-    def sample_moved(
-        self, x_0: Int[Tensor, "b d"], t: When, *, generator: torch.Generator | None = None
+    def _sample_moved(
+        self, x_0: Int[Tensor, "b d"], now: SolvedTime, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        _, x_0 = self.enter(t, x_0=x_0)
         states = self.legal.sum(-1)
         uniform = torch.rand(x_0.shape, generator=generator, device=x_0.device, dtype=torch.float64)
         return (x_0 + (states > 1) * (1 + (uniform * (states - 1)).long())) % states
 
-    def log_transition(self, x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        clock, x_0 = self.enter(t, start, x_0=x_0)
-        return self._log_kernel(x_0, clock.elapsed.to(self.dtype))
+    def _log_transition(self, x_0: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        other, same = (entry[..., None] for entry in self._log_entries(now.elapsed))
+        return torch.where(self._is(x_0), same, torch.where(self.legal, other, -torch.inf))
 
-    def log_likelihood(self, x_t: Int[Tensor, "b d"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        clock, x_t = self.enter(t, start, x_t=x_t)
-        return self._log_kernel(x_t, clock.elapsed.to(self.dtype))  # Q is symmetric
+    def _log_likelihood(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        return self._log_transition(x_t, now)  # Q is symmetric
 
-    def log_prob(
-        self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], t: When, *, start: Time | None = None
-    ) -> Float[Tensor, "b d"]:
-        clock, x_t, x_0 = self.enter(t, start, x_t=x_t, x_0=x_0)
-        other, same = self._log_entries(clock.elapsed.to(self.dtype))
+    def _log_prob(self, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d"]:
+        other, same = self._log_entries(now.elapsed)
         return torch.where(x_t == x_0, same, other)
 
-    def evolve(self, p_0: Float[Tensor, "h n"], t: When) -> Float[Tensor, "g n"]:
-        p_0 = self.marginals("p_0", p_0, t)
-        elapsed = self.clock(t, 1).elapsed.to(self.dtype)
+    def _evolve(self, p_0: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
+        elapsed = now.elapsed.to(self.dtype)
         return torch.exp(-elapsed) * p_0 - torch.expm1(-elapsed) * self.stationary * p_0.sum(-1, keepdim=True)
 
-    def rates_into(self, x_t: Int[Tensor, "b d"], t: When) -> Float[Tensor, "b d n"]:
-        clock, x_t = self.enter(t, x_t=x_t)
-        sigma = clock.sigma.to(self.dtype)
-        return (sigma[:, None, None] * self.stationary).masked_fill(self._is(x_t), 0.0)
+    def _unevolve(self, p_t: Float[Tensor, "b d n"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        elapsed = now.elapsed.to(self.dtype)[:, None, None]
+        mixed_in = -torch.expm1(-elapsed) * self.stationary * p_t.sum(-1, keepdim=True)
+        return torch.where(self.legal, (p_t - mixed_in) * torch.exp(elapsed), 0.0)
 
-    def log_score(
-        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], t: When
+    def _rates_into(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        return (now.sigma.to(self.dtype)[:, None, None] * self.stationary).masked_fill(self._is(x_t), 0.0)
+
+    def _log_score(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d n"]:
         """`s_y = (1 - π_x) + π_x u / (u + e) + π_y e / u` for `y ≠ x = x_t`."""
-        clock, x_t = self.enter(t, x_t=x_t)
-        elapsed = clock.elapsed.to(self.dtype)
-        log_other, log_same = (entry[..., None] for entry in self._log_entries(elapsed))
+        log_other, log_same = (entry[..., None] for entry in self._log_entries(now.elapsed))
         here = self._is(x_t)
         log_stayed = log_posterior.gather(-1, x_t[..., None])
         log_moved = log_posterior.masked_fill(here, -torch.inf).logsumexp(-1, keepdim=True)
         # from any other source y and x_t are equally likely; from x_t itself, y is the rarer
         common = torch.logaddexp(log_moved, log_stayed + log_other - log_same)
-        log_score = torch.logaddexp(common, log_posterior - elapsed[:, None, None] - log_other)
+        log_score = torch.logaddexp(common, log_posterior - now.elapsed.to(self.dtype)[:, None, None] - log_other)
         return torch.where(self.legal, log_score.masked_fill(here, -torch.inf), -torch.inf)
 
-    def unevolve(self, p_t: Float[Tensor, "b d n"], t: When, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
-        elapsed = self.clock(t, len(p_t), start).elapsed.to(self.dtype)[:, None, None]
-        mixed_in = -torch.expm1(-elapsed) * self.stationary * p_t.sum(-1, keepdim=True)
-        return torch.where(self.legal, (p_t - mixed_in) * torch.exp(elapsed), 0.0)
-
-    def prior_kl_table(self, p_T: Float[Tensor, "h n"], t: When = 1.0) -> Float[Tensor, "g n"]:
+    def _prior_kl_table(self, p_T: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
         """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
-        log_p = torch.where(self.legal, self.marginals("p_T", p_T, t), 1.0).log()
-        elapsed = self.clock(t, 1).elapsed.to(self.dtype)
-        log_other, log_same = (entry.mT for entry in self._log_entries(elapsed))
+        log_p = torch.where(self.legal, p_T, 1.0).log()
+        log_other, log_same = (entry.mT for entry in self._log_entries(now.elapsed))
         other = torch.where(self.legal, log_other.exp() * (log_other - log_p), 0.0)
         same = log_same.exp() * (log_same - log_p)
         return torch.where(self.legal, numerics.prefix_sum(other) + numerics.suffix_sum(other) + same, 0.0)
-
-    def describe(self) -> str:
-        return "Uniform noise: a token is replaced by any state, all equally likely."
-
-    def config(self) -> dict[str, Any]:
-        sizes = {"num_positions": self.num_positions, "num_states": self.num_states}
-        return {**sizes, "schedule": self.schedule.to_config()}
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "UniformProcess":
-        return cls(
-            schedule=Configurable.from_config(schedule, under(tensors, "schedule")),
-            state_counts=tensors["legal"].sum(-1) if len(tensors["legal"]) > 1 else None,
-            marginals=tensors["p_0"],
-            **config,
-        )
 
     def _is(self, x: Int[Tensor, "b d"]) -> Tensor:
         return torch.arange(self.num_states, device=x.device) == x[..., None]
 
     def _log_entries(self, elapsed: Float[Tensor, " b"]) -> tuple[Float[Tensor, "b g"], Float[Tensor, "b g"]]:
         """`log u` and `log(u + e)`, exact to the last digits however late it is and however many states there are."""
-        elapsed = elapsed[:, None]
+        elapsed = elapsed.to(self.dtype)[:, None]
         log_other = (-torch.expm1(-elapsed) * self.stationary.amax(-1)).log()
         return log_other, torch.logaddexp(-elapsed, log_other)
-
-    def _log_kernel(self, x: Int[Tensor, "b d"], elapsed: Float[Tensor, " b"]) -> Float[Tensor, "b d n"]:
-        other, same = (entry[..., None] for entry in self._log_entries(elapsed))
-        return torch.where(self._is(x), same, torch.where(self.legal, other, -torch.inf))

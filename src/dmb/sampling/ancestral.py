@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dmb.sampling.base import Denoiser, State, clocks_at
+from dmb.sampling.base import Denoiser, State, solved_times
 
 
 @torch.no_grad()
@@ -23,7 +23,7 @@ def ancestral(
     """
     x = x_T
     yield State(1.0, x)
-    for (_, now), (s, earlier) in pairwise(clocks_at(denoiser.process, times, len(x_T))):
+    for (_, now), (s, earlier) in pairwise(solved_times(denoiser.process, times, len(x_T))):
         log_posterior = denoiser.log_posterior(x, now)
-        x = denoiser.keep_given(denoiser.process.step_back(log_posterior, x, now, earlier, generator=generator), x_T)
+        x = denoiser.keep_given(denoiser.process._step_back(log_posterior, x, now, earlier, generator=generator), x_T)
         yield State(s, x)

@@ -12,7 +12,7 @@ from torch import Tensor
 from dmb._core import checks, numerics
 from dmb.processes.base import ForwardProcess
 from dmb.processes.states import States
-from dmb.processes.time import Canonical, Clock
+from dmb.processes.time import Canonical, SolvedTime
 
 if TYPE_CHECKING:  # which imports this module
     import dmb.bridges
@@ -116,23 +116,23 @@ class Denoiser(Decoding):
     def process(self) -> ForwardProcess:
         return self.model.process
 
-    def log_posterior(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
+    def log_posterior(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, restricted to legal tokens, guided, tempered and cut to its nucleus."""
-        return self.shaped(*map(self._restricted, self._told(self.model.log_posterior, x_t, clock)))
+        return self.shaped(*map(self._restricted, self._told(self.model._log_posterior, x_t, now)))
 
-    def log_score(self, x_t: Int[Tensor, "b d"], clock: Clock) -> Float[Tensor, "b d n"]:
+    def log_score(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)`; with the mean head that of the posterior above, with the score head guided itself."""
         if self.guidance == 1 and self.temperature == 1 and self.top_p == 1 and self.legal is None:
-            return self.model.log_score(x_t, clock, self.label, self.given)
+            return self.model._log_score(x_t, now, self.label, self.given)
         if self.model.has_posterior:
-            return self.process.log_score(self.log_posterior(x_t, clock), x_t, clock)
+            return self.process._log_score(self.log_posterior(x_t, now), x_t, now)
         if self.temperature != 1 or self.top_p != 1:
             raise ValueError("temperature and top_p act on the posterior over clean tokens, which needs head='mean'")
-        return self.guided(*self._told(self.model.log_score, x_t, clock))
+        return self.guided(*self._told(self.model._log_score, x_t, now))
 
-    def _told(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], clock: Clock) -> list[Tensor]:
+    def _told(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], now: SolvedTime) -> list[Tensor]:
         """The model's output, and for guidance also its output without the label."""
-        return [evaluate(x_t, clock, label, self.given) for label in self.labels()]
+        return [evaluate(x_t, now, label, self.given) for label in self.labels()]
 
     def _restricted(self, log_posterior: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
         if self.legal is None:
@@ -150,16 +150,16 @@ def step_by_step(
     """Samplers that turn a score into unnormalised `p(x_s | x_t)` at each position."""
     x = x_T
     yield State(1.0, x)
-    for (_, now), (s, earlier) in pairwise(clocks_at(denoiser.process, times, len(x_T))):
+    for (_, now), (s, earlier) in pairwise(solved_times(denoiser.process, times, len(x_T))):
         weights = probabilities(denoiser.process, denoiser.log_score(x, now), x, now, earlier, to_data=s == 0)
         x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
         yield State(s, x)
 
 
-def clocks_at(process: ForwardProcess, times: Float[Tensor, " k"], batch: int) -> Iterator[tuple[float, Clock]]:
+def solved_times(process: ForwardProcess, times: Float[Tensor, " k"], batch: int) -> Iterator[tuple[float, SolvedTime]]:
     """Every time of a grid, and the clock time of it for `batch` rows."""
     for t in times.tolist():
-        yield t, process.clock(t, batch)
+        yield t, process.solve(t, batch)
 
 
 def time_grid(
@@ -185,7 +185,7 @@ def time_grid(
         return share
     # only shares of changes are read off it, so all that matters is that its range holds that of any schedule
     canonical = Canonical(survival=1e-12).bind(process.stage_mass)
-    end = process.solve(one).sigma_bar
+    end = process._solve(one).sigma_bar
     clock_time = canonical(share * canonical.inverse(end, process.exits), process.exits).sigma_bar
     times = process.schedule.inverse(clock_time, process.exits).clamp(0, 1)
     times[0], times[-1] = 1.0, 0.0

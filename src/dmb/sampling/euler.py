@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb.processes.base import ForwardProcess
-from dmb.processes.time import Clock
+from dmb.processes.time import SolvedTime
 from dmb.sampling.base import Denoiser, State, step_by_step
 from dmb.sampling.tweedie import tweedie_probabilities
 
@@ -28,8 +28,8 @@ def euler_probabilities(
     process: ForwardProcess,
     log_score: Float[Tensor, "b d n"],
     x_t: Int[Tensor, "b d"],
-    now: Clock,
-    earlier: Clock,
+    now: SolvedTime,
+    earlier: SolvedTime,
     *,
     to_data: bool,
 ) -> Float[Tensor, "b d n"]:
@@ -37,6 +37,6 @@ def euler_probabilities(
     if to_data:
         return tweedie_probabilities(process, log_score, x_t, now, earlier, to_data=True)
     width = (now.t - earlier.t)[:, None, None]
-    jumps = width * process.rates_into(x_t, now).double() * log_score.double().exp()
+    jumps = width * process._rates_into(x_t, now).double() * log_score.double().exp()
     stays = (1 - jumps.sum(-1, keepdim=True)).clamp(min=0)
     return jumps.scatter(-1, x_t[..., None], stays)

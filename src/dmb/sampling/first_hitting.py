@@ -30,9 +30,9 @@ def first_hitting(
     while (active := t > 0).any():
         rows = active.nonzero().squeeze(-1)
         now, state = t[rows], x[rows]
-        clock = process.solve(now)
-        log_posterior = _rows_of(denoiser, rows).log_posterior(state, clock)
-        when, where = process.next_jump(log_posterior, state, clock, generator=generator)
+        solved = process._solve(now)
+        log_posterior = _rows_of(denoiser, rows).log_posterior(state, solved)
+        when, where = process._next_jump(log_posterior, state, solved, generator=generator)
         if denoiser.given is not None:
             when = when.masked_fill(denoiser.given[rows], 0.0)
         latest, position = when.max(-1)

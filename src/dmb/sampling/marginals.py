@@ -47,7 +47,7 @@ def arrivals(
     state = draw_prior(process, chains, generator=generator)
     if len(times) > 2:  # the last time given to the sampler is t_1, not 0
         *_, (_, state) = (ancestral if model.has_posterior else tweedie)(denoiser, state, times[:-1], generator)
-    t_1, end = (process.clock(t, chains) for t in times[-2:].tolist())
+    t_1, end = (process.solve(t, chains) for t in times[-2:].tolist())
     if model.has_posterior:
         return denoiser.log_posterior(state, t_1).exp()
     last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, end, to_data=True)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb.processes.base import ForwardProcess
-from dmb.processes.time import Clock
+from dmb.processes.time import SolvedTime
 from dmb.sampling.base import Denoiser, State, step_by_step
 
 
@@ -23,8 +23,8 @@ def tweedie_probabilities(
     process: ForwardProcess,
     log_score: Float[Tensor, "b d n"],
     x_t: Int[Tensor, "b d"],
-    now: Clock,
-    earlier: Clock,
+    now: SolvedTime,
+    earlier: SolvedTime,
     *,
     to_data: bool,
 ) -> Float[Tensor, "b d n"]:
@@ -34,8 +34,8 @@ def tweedie_probabilities(
     """
     step = now.since(earlier)
     ratios = log_score.double().exp().scatter(-1, x_t[..., None], 1.0)
-    ratios = torch.where(process.log_likelihood(x_t, now) > -torch.inf, ratios, 0.0)
-    weights = (process.unevolve(ratios, step) * process.log_likelihood(x_t, step).exp()).clamp(min=0)
+    ratios = torch.where(process._log_likelihood(x_t, now) > -torch.inf, ratios, 0.0)
+    weights = (process._unevolve(ratios, step) * process._log_likelihood(x_t, step).exp()).clamp(min=0)
     if to_data:
         weights = torch.where(process.data_states, weights, 0.0)
     # where nothing is left the score contradicts itself: stay

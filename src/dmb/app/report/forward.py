@@ -48,7 +48,7 @@ def survival_by_state(
     def table(values: Tensor) -> Tensor:
         return values.cpu() if pooled else values.cpu().expand(process.num_positions, -1).reshape(1, -1)
 
-    has, clocks = table(process.data_states), [process.clock(t, 1).sigma_bar for t in (1.0, *times.tolist())]
+    has, clocks = table(process.data_states), [process.solve(t).sigma_bar for t in (1.0, *times.tolist())]
     left = (has & (table(process.exits(clocks[0]).intensity[0]) > 0)).any(0)  # be it hardly ever
     order = torch.where(left, table(process.p_0).mean(0), -1.0).argsort(descending=True, stable=True)[:most]
     order, rows = order[left[order]], []

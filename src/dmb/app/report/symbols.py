@@ -27,7 +27,7 @@ class Symbols:
         if space.names > 1 and isinstance(space, BridgeProcess):
             # by sums along the hierarchy: a table of states by names would be large
             data = space.data_states.cpu().double()
-            count, total = space.hierarchy.below(torch.stack([data, data * states]).to(space.device)).cpu()
+            count, total = space.hierarchy.sum_below(torch.stack([data, data * states]).to(space.device)).cpu()
             self._share = torch.where(name, count / data.sum(-1, keepdim=True), 0.0).float()
             self._middle = torch.where(name, (total / count.clamp(min=1)).floor().long(), states)
 
@@ -68,7 +68,7 @@ class Symbols:
             return "mask"
         hierarchy = self.space.hierarchy
         names = torch.full((1, len(hierarchy.clock_into)), name, device=self.space.device)
-        below = hierarchy.under(names)[0, 0, : self.first].nonzero()[:, 0].tolist()
+        below = hierarchy.mask_below(names)[0, 0, : self.first].nonzero()[:, 0].tolist()
         more = f" +{len(below) - MEMBERS}" if len(below) > MEMBERS else ""
         return "any" if len(below) == self.first else "{" + " ".join(map(self.label, below[:MEMBERS])) + more + "}"
 

@@ -1,7 +1,7 @@
 """Who lies below whom: the states of a process on a line, or on a tree.
 
 Every node of a hierarchy may have a clock. When it rings, whatever lies strictly below the node is lifted to it. The
-closed forms of a bridge need sums over all nodes above a state, sums over all nodes below it, and a way to walk up.
+closed forms of a bridge need sums over all nodes above a state, sums over all nodes below it, and the path to the top.
 Everything is in tokens.
 """
 

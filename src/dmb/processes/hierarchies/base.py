@@ -36,7 +36,7 @@ class Hierarchy(nn.Module, Configurable, ABC):
     def spread(self, rates: Float[Tensor, "c g m"]) -> tuple[Float[Tensor, "c f n"], Float[Tensor, "c f n"]]:
         """For every token, the rate of its own clock and the total rate of all clocks strictly above it."""
         own = numerics.permute(F.pad(rates, (1, 0)), self.clock_into)
-        return own, self.above(own)
+        return own, self.sum_above(own)
 
     def rates_at(
         self, rates: Float[Tensor, "c g m"], x: Int[Tensor, "b d"]
@@ -46,15 +46,15 @@ class Hierarchy(nn.Module, Configurable, ABC):
         return numerics.pick(own, x), numerics.pick(above, x)
 
     @abstractmethod
-    def above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def sum_above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         """For every token, the sum of `values` over the nodes strictly above it."""
 
     @abstractmethod
-    def below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def sum_below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         """For every token, the sum of `values` over the nodes strictly below it; by additions only."""
 
     @abstractmethod
-    def apart(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def from_cumulative(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         """The values whose sums at or below every token are `totals`."""
 
     @abstractmethod
@@ -62,20 +62,22 @@ class Hierarchy(nn.Module, Configurable, ABC):
         """Whether `x` lies strictly below `y`."""
 
     @abstractmethod
-    def under(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
+    def mask_below(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
         """Which states lie strictly below `x`."""
 
     @abstractmethod
-    def over(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
+    def mask_above(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
         """Which states lie strictly above `x`."""
 
     @abstractmethod
-    def along(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "e f k"]:
-        """`values` at the nodes on the way from `x` to the top; `way` says which of the `k` entries are on it."""
+    def gather_path(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "e f k"]:
+        """`values` at the nodes on the path from `x` to the top; `path_mask` says which of the `k` are on it."""
 
     @abstractmethod
-    def way(self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]) -> tuple[Bool[Tensor, "b d k"], Bool[Tensor, "*e k"]]:
-        """Which entries of `along` lie on the way from `x` up to `y`, without `y`; and which entry is `x` itself."""
+    def path_mask(
+        self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]
+    ) -> tuple[Bool[Tensor, "b d k"], Bool[Tensor, "*e k"]]:
+        """Which entries of `gather_path` are on the path from `x` up to `y`, without `y`; and which entry is `x`."""
 
     @abstractmethod
     def climb(

@@ -20,7 +20,7 @@ class Line(Hierarchy):
         names: number of names, the last states, which data never visit (such as a mask); they have the top ranks.
 
     >>> line = Line(torch.tensor([[2, 0, 1]]))
-    >>> line.above(torch.tensor([[1.0, 2.0, 4.0]])), line.below(torch.tensor([[1.0, 2.0, 4.0]]))
+    >>> line.sum_above(torch.tensor([[1.0, 2.0, 4.0]])), line.sum_below(torch.tensor([[1.0, 2.0, 4.0]]))
     (tensor([[0., 5., 1.]]), tensor([[6., 0., 2.]]))
     """
 
@@ -52,31 +52,33 @@ class Line(Hierarchy):
         own = F.pad(rates, (1, 0))
         return own, numerics.suffix_sum(own)
 
-    def above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def sum_above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         return self.to_tokens(numerics.suffix_sum(self.to_ranks(values)))
 
-    def below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def sum_below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         return self.to_tokens(numerics.prefix_sum(self.to_ranks(values)))
 
-    def apart(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def from_cumulative(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         by_rank = self.to_ranks(totals)
         return self.to_tokens(by_rank.diff(dim=-1, prepend=torch.zeros_like(by_rank[..., :1])))
 
     def is_below(self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]) -> Bool[Tensor, "b d"]:
         return self.rank_of(x) < self.rank_of(y)
 
-    def under(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
+    def mask_below(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
         return self.rank < self.rank_of(x)[..., None]
 
-    def over(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
+    def mask_above(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
         return self.rank > self.rank_of(x)[..., None]
 
-    def along(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "c g n"]:
-        return values  # all of a line is on the way
+    def gather_path(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "c g n"]:
+        return values  # all of a line is on the path
 
-    def way(self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]) -> tuple[Bool[Tensor, "b d n"], Bool[Tensor, "b d n"]]:
+    def path_mask(
+        self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]
+    ) -> tuple[Bool[Tensor, "b d n"], Bool[Tensor, "b d n"]]:
         here = torch.arange(self.num_states, device=x.device) == x[..., None]
-        return ~self.under(x) & self.under(y), here
+        return ~self.mask_below(x) & self.mask_below(y), here
 
     def climb(
         self, x: Int[Tensor, "b d"], rates: Float[Tensor, "c g m"], level: Float[Tensor, "b d"]

@@ -24,7 +24,7 @@ class Tree(Hierarchy):
         names: number of names, the last states, which data never visit.
 
     >>> tree = Tree(torch.tensor([[3, 3, 4, 4, 4]]), names=2)  # {{0, 1}, 2}: 3 is the name of {0, 1}, 4 of everything
-    >>> tree.below(torch.tensor([[0.5, 0.2, 0.3, 0.0, 0.0]]))
+    >>> tree.sum_below(torch.tensor([[0.5, 0.2, 0.3, 0.0, 0.0]]))
     tensor([[0.0000, 0.0000, 0.0000, 0.7000, 1.0000]])
     >>> tree.level_rates(5.0)  # of the clocks of 3 and of 4
     tensor([[5., 1.]])
@@ -40,7 +40,7 @@ class Tree(Hierarchy):
     parents: Int[Tensor, " l"]
 
     def __init__(self, parent: Int[Tensor, "h n"], names: int = 0):
-        path, depth = _ways_up(parent)
+        path, depth = _paths_up(parent)
         parent = parent.long()
         inner = torch.zeros_like(parent, dtype=torch.bool).scatter(-1, parent, True)
         super().__init__(parent.shape[-1], int(inner.sum(-1).max()), names)
@@ -67,7 +67,7 @@ class Tree(Hierarchy):
         by_clock = torch.zeros(len(self.slot), self.num_clocks + 1, device=self.slot.device)
         return by_clock.scatter(-1, self.slot, ratio ** self.depth.to(by_clock.dtype))[:, 1:]
 
-    def above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def sum_above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         padded = F.pad(values, (0, 1))  # above the root there is nothing
         parent, *others = self.path.unbind(-1)[1:]
         total = numerics.permute(padded, parent)
@@ -75,14 +75,14 @@ class Tree(Hierarchy):
             total = total + numerics.permute(padded, ancestor)
         return total
 
-    def below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def sum_below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         values = self._joined(values)
         total = torch.zeros_like(values)
         for nodes, parents in zip(*(each.split(self._level_sizes) for each in (self.nodes, self.parents)), strict=True):
             total.index_add_(-1, parents, total[..., nodes] + values[..., nodes])
         return self._split(total)
 
-    def apart(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
+    def from_cumulative(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         totals = self._joined(totals)
         return self._split(totals.index_add(-1, self.parents, -totals[..., self.nodes]))
 
@@ -90,22 +90,23 @@ class Tree(Hierarchy):
         place = numerics.pick(self.first[None], x)
         return (place > numerics.pick(self.first[None], y)) & (place <= numerics.pick(self.last[None], y))
 
-    def under(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
+    def mask_below(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
         first, last = (numerics.pick(table[None], x)[..., None] for table in (self.first, self.last))
         return (self.first > first) & (self.first <= last)
 
-    def over(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
+    def mask_above(self, x: Int[Tensor, "b d"]) -> Bool[Tensor, "b d n"]:
         place = numerics.pick(self.first[None], x)[..., None]
         return (self.first < place) & (place <= self.last)
 
-    def along(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "b d k"]:
-        way = numerics.pick(self.path[None].clamp(max=self.num_states - 1), x)
-        return numerics.pick(values, way)
+    def gather_path(self, values: Shaped[Tensor, "c g n"], x: Int[Tensor, "b d"]) -> Shaped[Tensor, "b d k"]:
+        return numerics.pick(values, numerics.pick(self.path[None].clamp(max=self.num_states - 1), x))
 
-    def way(self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]) -> tuple[Bool[Tensor, "b d k"], Bool[Tensor, " k"]]:
+    def path_mask(
+        self, x: Int[Tensor, "b d"], y: Int[Tensor, "b d"]
+    ) -> tuple[Bool[Tensor, "b d k"], Bool[Tensor, " k"]]:
         steps = torch.arange(self.path.shape[-1], device=x.device)
-        apart = numerics.pick(self.depth[None], x) - numerics.pick(self.depth[None], y)
-        return steps < apart[..., None], steps == 0
+        length = numerics.pick(self.depth[None], x) - numerics.pick(self.depth[None], y)
+        return steps < length[..., None], steps == 0
 
     def climb(
         self, x: Int[Tensor, "b d"], rates: Float[Tensor, "c g m"], level: Float[Tensor, "b d"]
@@ -132,7 +133,7 @@ class Tree(Hierarchy):
         return cls(tensors["parent"], **config)
 
 
-def _ways_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]:
+def _paths_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]:
     """Every node, its parent, and so on up to the root, then `n`; and how many nodes lie above it."""
     if parent.ndim != 2 or parent.is_floating_point():
         raise ValueError(f"parent must be an integer tensor [positions, states], got {parent.dtype} "

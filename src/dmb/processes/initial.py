@@ -1,16 +1,123 @@
-"""Rates to start from: the paper's, and Theorem 4.2's closed form that carries one distribution to another."""
+"""The order of states and the rates that a `BridgeProcess` starts from, from the data's marginals."""
+
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from dmb._core import checks
-from dmb.processes.ordering import invert
+from dmb.processes.clocks import ASLEEP, RateParametrisation
+from dmb.processes.hierarchies import Tree
+from dmb.processes.states import legal_states
+from dmb.processes.time import Canonical, LogLinear, Schedule
 
+ORDERS = ("ascending", "descending", "natural")
 MOST_RATE = 1_000_000
 """Maximum rate to start from; after a far smaller one nothing is left of the data."""
 STAGE_RATIO = 20.0
 """How much faster a stage is than the one after it: one token in 21 skips it."""
+READS = {
+    "gather": ("order", "floor", "mask"),
+    "nested": ("floor", "stages", "mask"),
+    "uniform": ("order", "mask"),
+    "match": ("target",),
+}
+"""The options that each `init` reads."""
+
+
+def check_options(init: str, tree: Tree | None, **options: Any) -> None:
+    """Refuse options that would have no effect; None is one that is left out."""
+    checks.choice("init", init, tuple(READS))
+    if tree is not None and init != "gather":
+        raise ValueError(f"a tree has its own rates: leave out init, got {init!r}")
+    reads, kind = (READS[init], f"init={init!r}") if tree is None else (("ratio",), "a tree")
+    for name, value in options.items():
+        if value is not None and name not in reads:
+            raise ValueError(f"{kind} does not use {name}, only {', '.join(reads)}: leave it out")
+
+
+def rates_and_ranks(
+    marginals: Float[Tensor, "g n"],
+    legal: Bool[Tensor, "g n"],
+    *,
+    init: str,
+    order: str | Int[Tensor, "h n"] | None,
+    floor: float | None,
+    stages: int | None,
+    target: Float[Tensor, "d n"] | None,
+    mask: bool,
+    learn: RateParametrisation,
+) -> tuple[Float[Tensor, "g k"], Int[Tensor, "r n"]]:
+    """Rates in rank order, and ranks (token -> rank), for a line; options as for `BridgeProcess.from_marginals`."""
+    if init == "match":
+        return matching_rates(marginals, legal, target)
+    floor = 1e-5 if floor is None else floor
+    if learn == "linear":
+        floor = max(floor, ASLEEP)
+    if init == "nested":
+        return nested_rates(marginals, 3 if stages is None else stages, floor, legal, mask)
+    rank = order if isinstance(order, Tensor) else ranks_by_frequency(marginals, order or "ascending", legal)
+    if mask and not isinstance(order, Tensor):  # on top whatever the order, the rest moved down to make room
+        rank = rank - (rank > rank[:, -1:]).long()
+        rank[:, -1] = marginals.shape[1] - 1
+    return initial_rates(init, floor, legal, marginals.dtype), rank
+
+
+def final_clock_time(schedule: Schedule | None) -> Float[Tensor, ""]:
+    """`σ̄(1)`: matched rates are totals over the whole schedule, all others are per unit of clock time."""
+    if not isinstance(schedule, Canonical):
+        return (schedule or LogLinear())(torch.ones(1)).sigma_bar[0]
+    if schedule.end is None:
+        raise ValueError("init='match' needs a schedule whose end is fixed, such as Canonical(end=6.9), got no end")
+    return torch.tensor(schedule.end, dtype=torch.float64)
+
+
+def support(
+    marginals: Float[Tensor, "d m"], state_counts: Int[Tensor, " d"] | None, *, tied: bool, names: int = 0
+) -> tuple[Float[Tensor, "g n"], Bool[Tensor, "g n"]]:
+    """Marginals and legal states of each position, or of all together if `tied`; then `names` that data never visit.
+
+    >>> marginals, legal = support(torch.tensor([[0.2, 0.8], [0.6, 0.4]]), None, tied=True, names=1)
+    >>> marginals, legal
+    (tensor([[0.4000, 0.6000, 0.0000]]), tensor([[True, True, True]]))
+    """
+    if marginals.ndim != 2:
+        raise ValueError(f"marginals must have shape [positions, states], got {list(marginals.shape)}")
+    checks.distribution("marginals", marginals, tuple(marginals.shape))
+    legal = torch.ones_like(marginals, dtype=torch.bool)
+    if state_counts is not None:
+        legal = legal_states(state_counts, *marginals.shape)
+        if marginals[~legal].any():
+            raise ValueError("marginals must be 0 on states beyond state_counts")
+        if tied and not legal.eq(legal[0]).all():
+            raise ValueError("tied positions must have the same number of states, got " + str(state_counts.tolist()))
+    if tied:
+        marginals, legal = marginals.mean(0, keepdim=True), legal[:1]
+    return F.pad(marginals, (0, names)), F.pad(legal, (0, names), value=True)
+
+
+def ranks_by_frequency(marginals: Float[Tensor, "g n"], order: str, legal: Bool[Tensor, "g n"]) -> Int[Tensor, "g n"]:
+    """Rank of each token: its place when the states of a position are sorted by their marginal probability.
+
+    Args:
+        marginals: the data's distribution over the states of each position.
+        order: `ascending` puts the most frequent state on top (the paper's text), `descending` the rarest (the authors'
+            code), `natural` keeps the token order (grey levels and other ordinal values).
+        legal: which states a position has. The others get the lowest ranks: clocks only lead upwards, so the process
+            never enters them.
+
+    >>> everything = torch.ones(1, 3, dtype=torch.bool)
+    >>> ranks_by_frequency(torch.tensor([[0.5, 0.2, 0.3]]), "ascending", everything)
+    tensor([[2, 0, 1]])
+    """
+    checks.choice("order", order, ORDERS)
+    if order == "natural":
+        key = torch.arange(marginals.shape[-1], device=marginals.device).expand(marginals.shape).to(marginals.dtype)
+    else:
+        key = marginals if order == "ascending" else -marginals
+    return torch.where(legal, key, -torch.inf).argsort(dim=-1, stable=True).argsort(dim=-1)
 
 
 def accessibility(p: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> tuple[Float[Tensor, " k"], Int[Tensor, " n"]]:
@@ -52,7 +159,7 @@ def accessibility(p: Float[Tensor, " n"], q: Float[Tensor, " n"]) -> tuple[Float
     alpha = torch.log1p(p[1:] / below_p) - torch.log1p(q[1:] / below_q)
     # nothing lies below a state with an empty prefix; and where p/q ties, only rounding makes a rate negative
     alpha = torch.where(below_q > 0, alpha, 0.0).clamp(min=0)
-    return alpha.to(dtype), invert(order[None])[0]
+    return alpha.to(dtype), order.argsort()
 
 
 def initial_rates(
@@ -106,7 +213,7 @@ def nested_rates(
         token[row, lacking:] = ordered
         falling = torch.arange(names - 1.0, -1.0, -1, dtype=rates.dtype, device=rates.device)
         rates[row, [lacking + clock - 1 for clock in clocks if clock > 0]] = STAGE_RATIO**falling
-    return rates, invert(token)
+    return rates, token.argsort(dim=-1)
 
 
 def _in_stages(
