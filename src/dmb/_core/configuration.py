@@ -1,5 +1,6 @@
 """JSON into objects, without unpickling: classes that describe themselves, and dataclasses whose types are checked."""
 
+import inspect
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -15,8 +16,8 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 class Configurable:
     """An object that describes itself: `to_config` gives JSON, and `from_config` builds the object again from it.
 
-    A subclass is known by its name as soon as it is defined. It owes `config`, and `build` where its constructor needs
-    more than plain JSON.
+    A subclass is known by its name as soon as it is defined. It owes `build` where its constructor
+    needs more than plain JSON, and `config` where that is more than arguments kept under their own names.
     """
 
     _known: ClassVar[dict[str, type["Configurable"]]] = {}
@@ -42,8 +43,8 @@ class Configurable:
         return known
 
     def config(self) -> dict[str, Any]:
-        """The arguments that `build` needs."""
-        return {}
+        """The arguments that `build` needs. Default: those of the constructor that are kept under their own names."""
+        return {name: vars(self)[name] for name in inspect.signature(type(self)).parameters if name in vars(self)}
 
     @classmethod
     def build(cls, *tensors: Any, **config: Any) -> Any:

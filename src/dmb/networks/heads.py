@@ -1,7 +1,6 @@
 """Heads: the meaning of a network's output."""
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -52,9 +51,6 @@ class MeanHead(Head):
         super().__init__()
         self.leave_one_out = leave_one_out
 
-    def config(self) -> dict[str, Any]:
-        return {"leave_one_out": self.leave_one_out}
-
     def log_posterior(
         self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d n"]:
@@ -96,9 +92,6 @@ class ScoreHead(Head):
     def __init__(self, scaled: bool = True):
         super().__init__()
         self.scaled = scaled
-
-    def config(self) -> dict[str, Any]:
-        return {"scaled": self.scaled}
 
     def log_score(
         self, output: Float[Tensor, "b d n"], process: ForwardProcess, x_t: Int[Tensor, "b d"], now: SolvedTime

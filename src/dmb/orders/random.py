@@ -1,7 +1,5 @@
 """Orders that are drawn by the speeds of positions (Plackett-Luce)."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -33,9 +31,6 @@ class Random(WriteOrder):
     @property
     def log_speeds(self) -> Float[Tensor, " d"]:
         return self._equal
-
-    def config(self) -> dict[str, Any]:
-        return {"num_positions": self.num_positions}
 
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None

@@ -29,11 +29,10 @@ ASLEEP = 1e-10
 """The lowest rate that is learned linearly, as in the paper's code. At 0, where `J_Q` is `D log D`, its slope is
 infinite, so a clock at exactly 0 could not be woken by a gradient; here it has no effect, and wakes in a step."""
 
+# initial extra weight of the steady profile, as a logarithm
 STEADY = 2.0
-"""Initial extra weight of the steady profile, as a logarithm."""
-
+# from here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats
 _LATE = 50.0
-"""From here on `1 - s^p` is `p exp(-u)` to the last digit; a little later `s` would be 1 in floats."""
 
 
 class Clocks(nn.Module, Configurable, ABC):
@@ -117,7 +116,6 @@ class Clocks(nn.Module, Configurable, ABC):
     ) -> Float[Tensor, "b d"]:
         """The clock time, not after `latest`, at which `A` of each clock was `intensity`; anything if it is off."""
 
-    @abstractmethod
     def normalise(self) -> None:
         """Make the mean total rate 1, if a common factor of the rates has no effect."""
 
@@ -131,9 +129,6 @@ class Clocks(nn.Module, Configurable, ABC):
         reached = (scale[..., None] * reached)[0].to(rates.dtype)
         with torch.no_grad():
             return cls(torch.where(clocks.running, rates * rates / reached, 0.0), learn)
-
-    def config(self) -> dict[str, Any]:
-        return {"learn": self.learn}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Clocks":
@@ -180,6 +175,8 @@ class Steady(Clocks):
 
 class Varying(Clocks):
     r"""`A_k(u) = a_k Σ_p w_kp φ_p(u)`: positive mixtures of monotone `profiles`, learned, almost steady at first.
+
+    Profiles have a time scale of their own, so a common factor of the rates has an effect.
 
     >>> Varying(torch.tensor([[0.5, 1.0]])).mixtures.shape
     torch.Size([1, 4, 2])
@@ -243,9 +240,6 @@ class Varying(Clocks):
             if (step <= rounding)[rang].all():
                 break
         return torch.where(rang, u, 0.0)
-
-    def normalise(self) -> None:
-        """Nothing to do: profiles have their own time scale, so a common factor of the rates has an effect."""
 
     def _weights(self) -> Float[Tensor, "g p m"]:
         return self.rates[:, None] * self.mixtures

@@ -17,12 +17,15 @@ from dmb._core.configuration import Configurable
 
 
 class Exits(NamedTuple):
-    """The intensity and the rate of leaving each state, at given clock times, float64."""
+    """The intensity and the rate of leaving each state, at given clock times, float64.
+
+    Args:
+        intensity: `-log` of the probability that a state has not been left; `g` is `d`, or 1 if all positions share it.
+        rate: its derivative in clock time; `c` is 1 if that is constant.
+    """
 
     intensity: Float[Tensor, "b g n"]
-    """`-log` of the probability that a state has not been left; `g` is `d`, or 1 if all positions share it."""
     rate: Float[Tensor, "c g n"]
-    """Its derivative in clock time; `c` is 1 if that is constant."""
 
 
 def steady_exits(rates: Float[Tensor, "g n"], elapsed: Float[Tensor, " b"]) -> Exits:
@@ -35,15 +38,19 @@ ExitsAt = Callable[[Float[Tensor, " b"]], Exits]
 
 
 class SolvedTime(NamedTuple):
-    """Checked times, and their clock times: all that a closed form needs. float64."""
+    """Times and their clock times, float64: all that a closed form needs.
+
+    Args:
+        t: times.
+        sigma_bar: `σ̄(t)`, how far the clocks have run.
+        sigma: `σ(t)`, its derivative.
+        start: the clock time at which a transition begins; None: 0.
+    """
 
     t: Float[Tensor, " b"]
     sigma_bar: Float[Tensor, " b"]
-    """`σ̄(t)`, how far the clocks have run."""
     sigma: Float[Tensor, " b"]
-    """`σ(t)`, its derivative."""
     start: Float[Tensor, " b"] | None = None
-    """The clock time at which a transition begins; None: 0."""
 
     @property
     def elapsed(self) -> Float[Tensor, " b"]:
@@ -103,9 +110,6 @@ class LogLinear(Schedule):
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return -torch.expm1(-sigma_bar.double()) / (1 - self.survival)
 
-    def config(self) -> dict[str, Any]:
-        return {"survival": self.survival}
-
 
 class Geometric(Schedule):
     r"""`σ̄(t) = low ((high / low)^t - 1)`: the speed grows by the same factor in equal times.
@@ -129,9 +133,6 @@ class Geometric(Schedule):
 
     def inverse(self, sigma_bar: Float[Tensor, "*s"], exits: ExitsAt | None = None) -> Float[Tensor, "*s"]:
         return torch.log1p(sigma_bar.double() / self.low) / math.log(self.high / self.low)
-
-    def config(self) -> dict[str, Any]:
-        return {"low": self.low, "high": self.high}
 
 
 class Linear(Schedule):
@@ -158,9 +159,6 @@ class Linear(Schedule):
         # the root of a quadratic in the form that does not cancel, and that still holds when the slope is 0
         root = torch.sqrt(self.start**2 + 2 * (self.end - self.start) * sigma_bar)
         return torch.where(sigma_bar == 0, 0.0, 2 * sigma_bar / (self.start + root))
-
-    def config(self) -> dict[str, Any]:
-        return {"start": self.start, "end": self.end}
 
 
 class Canonical(Schedule):
@@ -317,9 +315,6 @@ class Canonical(Schedule):
         if len(leaves) == 1:  # all positions are left alike
             weights = weights.sum(0, keepdim=True)
         return exits, weights / weights.sum()
-
-    def config(self) -> dict[str, Any]:
-        return {"survival": self.survival, "end": self.end}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Canonical":

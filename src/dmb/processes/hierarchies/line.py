@@ -111,9 +111,6 @@ class Line(Hierarchy):
         """From the order of ranks to that of tokens."""
         return numerics.permute(values, self.rank)
 
-    def config(self) -> dict[str, Any]:
-        return {"names": self.names}
-
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Line":
         return cls(tensors["rank"], **config)

@@ -1,6 +1,6 @@
 """Trees: sums and climbs, level by level."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,8 +46,8 @@ class Tree(Hierarchy):
         super().__init__(parent.shape[-1], int(inner.sum(-1).max()), names)
         self.register_buffer("parent", parent.clone())
         place = torch.where(inner, depth, self.num_states).argsort(dim=-1, stable=True).argsort(dim=-1)
-        first, size = _depth_first(parent, depth)
         nodes, parents, self._level_sizes = _levels(parent, depth)
+        first, size = _depth_first(nodes.split(self._level_sizes), parents.split(self._level_sizes), parent)
         derived = {
             "path": path, "depth": depth, "slot": torch.where(inner, self.num_clocks - place, 0),
             "first": first, "last": first + size - 1, "nodes": nodes, "parents": parents,
@@ -125,9 +125,6 @@ class Tree(Hierarchy):
     def _split(self, values: Tensor) -> Tensor:
         return values if len(self.parent) == 1 else values.unflatten(-1, self.parent.shape)
 
-    def config(self) -> dict[str, Any]:
-        return {"names": self.names}
-
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Tree":
         return cls(tensors["parent"], **config)
@@ -157,31 +154,30 @@ def _paths_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]
     return path, (path < num_states).sum(-1) - 1
 
 
-def _depth_first(parent: Tensor, depth: Tensor) -> tuple[Int[Tensor, "h n"], Int[Tensor, "h n"]]:
-    """The place of each node in depth-first order, and how many nodes are at or below it: these come right after it."""
-    firsts, sizes = [], []
-    for up, level in zip(parent.tolist(), depth, strict=True):
-        downwards = level.argsort(stable=True).tolist()
-        size = [1] * len(up)
-        for node in reversed(downwards[1:]):
-            size[up[node]] += size[node]
-        first, free = [0] * len(up), [1] * len(up)
-        for node in downwards[1:]:
-            first[node] = free[up[node]]
-            free[up[node]] += size[node]
-            free[node] = first[node] + 1
-        firsts.append(first)
-        sizes.append(size)
-    return torch.tensor(firsts, device=parent.device), torch.tensor(sizes, device=parent.device)
-
-
 def _levels(parent: Tensor, depth: Tensor) -> tuple[Int[Tensor, " l"], Int[Tensor, " l"], list[int]]:
-    """Nodes other than roots, the deepest level first, their parents, and the sizes of levels; trees as one forest."""
+    """Nodes other than roots, the deepest level first and siblings together; their parents; and the sizes of levels.
+
+    All trees are one forest.
+    """
     offset = parent.shape[-1] * torch.arange(len(parent), device=parent.device)[:, None]
     parents, depths = (parent + offset).flatten(), depth.flatten()
-    levels = [(depths == level).nonzero().squeeze(-1) for level in range(int(depth.max()), 0, -1)]
+    by_parent = parents.argsort(stable=True)
+    levels = [by_parent[depths[by_parent] == level] for level in range(int(depth.max()), 0, -1)]
     nodes = torch.cat(levels)
     return nodes, parents[nodes], [len(level) for level in levels]
+
+
+def _depth_first(
+    nodes: Sequence[Tensor], parents: Sequence[Tensor], like: Int[Tensor, "h n"]
+) -> tuple[Int[Tensor, "h n"], Int[Tensor, "h n"]]:
+    """The place of each node in depth-first order, and how many nodes are at or below it: these come right after it."""
+    size, first = torch.ones_like(like).flatten(), torch.zeros_like(like).flatten()
+    for level, above in zip(nodes, parents, strict=True):
+        size.index_add_(0, above, size[level])
+    for level, above in zip(reversed(nodes), reversed(parents), strict=True):
+        before = size[level].cumsum(0) - size[level]
+        first[level] = first[above] + 1 + before - before[torch.searchsorted(above, above)]
+    return first.view_as(like), size.view_as(like)
 
 
 def _check_parent(tree: Tree, _: object) -> None:
