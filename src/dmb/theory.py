@@ -70,13 +70,8 @@ def optimal_log_score(
         x_t: noisy tokens.
         t: one time.
     """
-    log_joint = joint_marginal(mu, process, t).log()
-    here = log_joint[tuple(x_t.T)]
-    columns = []
-    for position in range(process.num_positions):
-        others = torch.cat([x_t[:, :position], x_t[:, position + 1 :]], dim=1)
-        columns.append(log_joint.movedim(position, -1)[tuple(others.T)].expand(len(x_t), -1))
-    log_score = torch.stack(columns, dim=1) - here[:, None, None]
+    log_joint, (here, changed) = joint_marginal(mu, process, t).log().flatten(), _places(x_t, process.num_states)
+    log_score = log_joint[changed] - log_joint[here][:, None, None]
     return torch.where(process.rates_into(x_t, t) > 0, log_score, -torch.inf)
 
 
@@ -98,6 +93,13 @@ def all_sequences(num_states: int, num_positions: int) -> Int[Tensor, "b d"]:
     [[0, 0], [0, 1], [1, 0], [1, 1]]
     """
     return torch.tensor(list(itertools.product(range(num_states), repeat=num_positions)))
+
+
+def _places(x: Int[Tensor, "b d"], num_states: int) -> tuple[Int[Tensor, " b"], Int[Tensor, "b d n"]]:
+    """Where each sequence stands in `all_sequences`, and where it would with `y` at position `i`."""
+    digits = num_states ** torch.arange(x.shape[1]).flip(0)
+    here = (x * digits).sum(-1)
+    return here, here[:, None, None] + digits[:, None] * (torch.arange(num_states) - x[..., None])
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,7 @@ def exact_bound(
     sequences = all_sequences(process.num_states, process.num_positions)
     visited = (mu.flatten() > 0).nonzero().squeeze(-1)
     pairs = torch.cartesian_prod(visited, torch.arange(len(sequences)))
-    # the sequence with y at position i in the place of each
-    digits = process.num_states ** torch.arange(process.num_positions).flip(0)
-    others = torch.arange(process.num_states) - sequences[..., None]
-    changed = torch.arange(len(sequences))[:, None, None] + digits[:, None] * others
+    _, changed = _places(sequences, process.num_states)
     z = torch.linspace(-3.4, 3.4, nodes, dtype=torch.float64)
     times = torch.sigmoid(math.pi * z.sinh())
     weights = math.pi * z.cosh() * times * torch.sigmoid(-math.pi * z.sinh()) * (z[1] - z[0])
@@ -164,15 +163,19 @@ def position_marginals(mu: Float[Tensor, "*joint"]) -> Float[Tensor, "d n"]:
 
 @dataclass(frozen=True)
 class ExactCycle:
-    """One turn of Algorithm 1 with exact phases; all in nats."""
+    """One turn of Algorithm 1 with exact phases; all in nats.
+
+    Args:
+        cycle: its number; 0 is the start.
+        kl: `KL(μ || p_0)` of the estimate that the cycle ends with.
+        prior: `J_Q` after the matrix phase, with the estimate that the cycle started from.
+        score: `J_score` with the optimal score.
+    """
 
     cycle: int
     kl: float
-    """`KL(μ || p_0)` of the estimate that the cycle ends with."""
     prior: float
-    """`J_Q` after the matrix phase, with the estimate that the cycle started from."""
     score: float
-    """`J_score` with the optimal score."""
 
 
 def exact_bridge(

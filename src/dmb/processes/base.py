@@ -168,13 +168,13 @@ class ForwardProcess(States, ABC):
         self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         """Draw `x_t ~ p_{t|start}(·|x_0)`."""
-        return self._sample(*self._entered(t, start, x_0=x_0), generator)
+        return self._sample(*self._entered(t, start, x_0=x_0), generator=generator)
 
     def sample_moved(
         self, x_0: Int[Tensor, "b d"], t: Time, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         """Draw `x_t ~ p_{t|0}(·|x_0)` given that every position has changed; positions that cannot change stay."""
-        return self._sample_moved(*self._entered(t, x_0=x_0), generator)
+        return self._sample_moved(*self._entered(t, x_0=x_0), generator=generator)
 
     def log_transition(self, x_0: Int[Tensor, "b d"], t: Time, *, start: Time | None = None) -> Float[Tensor, "b d n"]:
         """Rows of the transition matrix: `log p_{t|start}(·|x_0)`."""
@@ -294,7 +294,7 @@ class ForwardProcess(States, ABC):
         generator: torch.Generator | None = None,
     ) -> tuple[Float[Tensor, "b d"], Int[Tensor, "b d"]]:
         """The time and the target of each position's next jump in reverse time, for processes that support it."""
-        return self._next_jump(log_posterior, *self._entered(t, x_t=x_t), generator)
+        return self._next_jump(log_posterior, *self._entered(t, x_t=x_t), generator=generator)
 
     def to_dense(self, t: Time, *, start: Time | None = None) -> Float[Tensor, "d n n"]:
         """The transition matrix of every position at one time `t`; illegal states have identity rows."""

@@ -15,37 +15,44 @@ from torch.nn import functional as F
 from dmb.processes.hierarchies import Line
 from dmb.processes.span import Span, log_chances
 
+# logits worked on at a time: small enough for the cache, large enough to hide the cost of a call
 _CHUNK = 1 << 19
-"""Logits worked on at a time: small enough for the cache, large enough to hide the cost of a call."""
-
+# where exponents are further below 0, the value is infinite here, and left to the closed form: float32 ends at 87
 _RANGE = 60.0
-"""Exponents further below 0 than this are infinite here, and so left to the closed form in logs: float32 ends at 87."""
 
 
 class Rows(NamedTuple):
-    """What each row of logits, one per position, needs to know of the process."""
+    """What each row of logits, one per position, needs to know of the process.
+
+    Args:
+        log_c: table of the process, in float64.
+        log_d: the same.
+        table: which row of these tables it uses.
+        token: permutations, from ranks to tokens.
+        rank: their inverses.
+        order: which row of these permutations it uses.
+        lowest: the lowest rank that its position has.
+        highest: the highest rank that data can have: names have the top ranks.
+        now: the rank of `x = x_t`.
+        source: the rank of `x_0`.
+        log_hazard: `log(w c_x / D_x)`.
+        intensity: `A_x`.
+        negentropy: `Σ D_y log D_y` over the ranks strictly between `x_0` and `x_t`, `D` divided by `c_x`.
+    """
 
     log_c: Float[Tensor, "r n"]
     log_d: Float[Tensor, "r n"]
-    """Tables of the process, in float64."""
     table: Int[Tensor, " p"]
-    """Which row of these tables it uses."""
     token: Int[Tensor, "h n"]
     rank: Int[Tensor, "h n"]
     order: Int[Tensor, " p"]
-    """Which row of these permutations it uses."""
     lowest: Int[Tensor, " p"]
-    """The lowest rank that its position has."""
     highest: int
-    """The highest rank that data can have: names have the top ranks."""
     now: Int[Tensor, " p"]
     source: Int[Tensor, " p"]
     log_hazard: Float[Tensor, " p"]
-    """`log(w c_x / D_x)`, `x = x_t`."""
     intensity: Float[Tensor, " p"]
-    """`A_x`."""
     negentropy: Float[Tensor, " p"]
-    """`Σ D_y log D_y` over the ranks strictly between `x_0` and `x_t`, `D` divided by `c_x`."""
 
     def at(self, index: Int[Tensor, " k"]) -> "Rows":
         """Some of the rows."""
@@ -78,11 +85,8 @@ def masked_integrand(
     """
     masked = (x_t == logits.shape[-1] - 1).flatten().nonzero().squeeze(-1)
     log_rho = logits.flatten(0, 1).index_select(0, masked).to(weight.dtype)
-    if len(data_states) == 1:
-        log_rho = log_rho.masked_fill(~data_states, -torch.inf)
-    else:
-        log_rho = log_rho.masked_fill(~data_states[masked % x_t.shape[1]], -torch.inf)
-    cost = F.cross_entropy(log_rho, x_0.flatten()[masked], reduction="none")
+    allowed = data_states if len(data_states) == 1 else data_states[masked % x_t.shape[1]]
+    cost = F.cross_entropy(log_rho.masked_fill(~allowed, -torch.inf), x_0.flatten()[masked], reduction="none")
     value = torch.zeros(x_t.numel(), dtype=weight.dtype, device=weight.device)
     return value.index_copy(0, masked, cost * weight.flatten()[masked]).view_as(x_t)
 
