@@ -132,8 +132,7 @@ def load(
         limit = MOST_STATES if most_states is None else most_states
         data = array(source, None if codec is None else codec.num_states, most_states=limit)
     elif kind == "table":
-        own = codec if isinstance(codec, Columns) else None
-        data = table(source, own, kinds=kinds, bins=bins, progress=progress)
+        data = table(source, codec if isinstance(codec, Columns) else None, kinds=kinds, bins=bins, progress=progress)
     elif kind == "records":
         data = records(source, length, codec if isinstance(codec, Records) else None, progress=progress)
         length = None  # records may all be shorter
@@ -160,14 +159,13 @@ def _kind(source: str | Path, kind: Kind | None, encoding: str, codec: Codec | N
 def _images(
     source: str | Path, levels: int | None, size: int | None, codec: Codec | None, progress: Progress | None
 ) -> DataSet:
-    model = codec if isinstance(codec, Picture) else None
-    if levels is None:
-        levels = 256 if model is None else model.levels
+    model = codec if isinstance(codec, Picture) else Picture([1, 1, 1])  # grey, in 256 levels, as they are
+    levels = model.levels if levels is None else levels
     if is_name(source):
         return cifar10(levels)
-    if size is None and model is not None and model.cropped:
+    if size is None and model.cropped:
         size = model.shape[0]
-    return images(source, levels, colour=model is not None and model.shape[2] == 3, size=size, progress=progress)
+    return images(source, levels, colour=model.shape[2] == 3, size=size, progress=progress)
 
 
 def check_options(

@@ -93,9 +93,6 @@ class Codes(ImageCodec):
         cells = unknown.reshape(self.grid, height // self.grid, self.grid, width // self.grid).any((1, 3))
         return filled(np.where(cells.ravel(), -1, tokens), num_positions)
 
-    def config(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("vqvae", "digest", "grid", "codes", "shape")}
-
     def _model(self) -> VQVAE:
         if self._loaded is None:
             if not Path(self.vqvae).is_dir():

@@ -115,18 +115,14 @@ def pydocs(length: int = 64) -> DataSet:
     the running Python, and differs a little between versions.
     """
     codec = Characters(ALPHABET)
-
-    def chunks() -> Iterator[np.ndarray]:
-        documents = sorted(_documents().items(), key=lambda item: hashlib.sha256(item[0].encode()).digest())
-        yield codec.encode(" ".join(text for _, text in documents)).astype(np.uint8)
-
-    tokens = cached("pydocs", [PYDOCS_FORMAT, platform.python_version()], chunks)
+    made_from = [PYDOCS_FORMAT, platform.python_version()]
+    tokens = cached("pydocs", made_from, lambda: [codec.encode(_documents()).astype(np.uint8)])
     splits = split_stream(tokens, codec.num_states, length)
     return DataSet(name="pydocs", source="pydocs", codec=codec, **splits._asdict())
 
 
-def _documents() -> dict[str, str]:
-    """Normalised text by the name of its document."""
+def _documents() -> str:
+    """The normalised text of all documents, in an order that their names decide."""
     try:
         topics = importlib.import_module("pydoc_data.topics").topics
     except ImportError as error:
@@ -148,7 +144,8 @@ def _documents() -> dict[str, str]:
         seen.update(fresh)
         if fresh:
             documents[name] = " ".join(fresh)
-    return documents
+    order = sorted(documents, key=lambda name: hashlib.sha256(name.encode()).digest())
+    return " ".join(documents[name] for name in order)
 
 
 def _docstrings(path: Path) -> Iterator[str]:
