@@ -44,7 +44,7 @@ MEMORY = 3 << 30
 
 TINY = ["--accelerator", "cpu", *as_flags(
     {"cycles": 1, "score_steps": 2, "matrix_steps": 1, "evaluate_every": 1, "log_every": 1, "width": 8, "blocks": 1,
-     "heads": 2, "batch_size": 4, "chains": 4, "chain_calls": 2, "evaluate_sequences": 4}
+     "batch_size": 4, "chains": 4, "chain_calls": 2, "evaluate_sequences": 4}
 )]  # fmt: skip
 CODES = ["--accelerator", "cpu", *as_flags(
     {"grid": 2, "codes": 4, "width": 8, "steps": 2, "batch_size": 4, "evaluate_every": 1, "log_every": 1}
