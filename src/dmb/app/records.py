@@ -21,86 +21,61 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One line of `metrics.jsonl`. A number that was not measured is nan; bits are bits per token."""
+    """One line of `metrics.jsonl`. A number that was not measured is nan; bits are bits per token.
+
+    Args:
+        phase: `matrix`, `score`, `validation` or `calibration`.
+        step: steps of Score-learning so far.
+        seconds: time spent on the run so far.
+        cpu_seconds: processor time spent on the run so far; nan throughout if a version that did not record it made a
+            part.
+        cycle: the cycle of Algorithm 1.
+        tokens: tokens seen in Score-learning so far.
+        prior_bits: J_Q.
+        matrix_step: steps of Matrix-learning in this cycle so far (phase `matrix`).
+        marginal_bits: KL(μ || p_0) of the training data's marginals and their estimate (phases `matrix` and
+            `validation`).
+        score_bits: J_score: of training batches (phase `score`) or of validation data (phase `validation`).
+        bits: the bound on validation data (phases `validation` and `calibration`).
+        stderr: the standard error of `bits`.
+        improved: whether this evaluation was the best so far, so that its model was saved.
+        tokens_per_second, gradient_norm, learning_rate: of Score-learning.
+        alpha: rates of the clocks, averaged over positions; empty if none were recorded.
+        log_speeds: logarithms of the speeds of positions; empty if there are none.
+    """
 
     phase: str
-    """`matrix`, `score`, `validation` or `calibration`."""
     step: int
-    """Steps of Score-learning so far."""
     seconds: float
-    """Time spent on the run so far."""
     cpu_seconds: float = math.nan
-    """Processor time spent on the run so far; nan throughout if a version that did not record it made a part."""
     cycle: int = 0
     tokens: int = 0
-    """Tokens seen in Score-learning so far."""
     prior_bits: float = math.nan
-    """J_Q."""
     matrix_step: int = 0
-    """Steps of Matrix-learning in this cycle so far (phase `matrix`)."""
     marginal_bits: float = math.nan
-    """KL(μ || p_0) of the training data's marginals and their estimate (phases `matrix` and `validation`)."""
     score_bits: float = math.nan
-    """J_score: of training batches (phase `score`) or of validation data (phase `validation`)."""
     bits: float = math.nan
-    """The bound on validation data (phases `validation` and `calibration`)."""
     stderr: float = math.nan
-    """The standard error of `bits`."""
     improved: bool = False
-    """Whether this evaluation was the best so far, so that its model was saved."""
     tokens_per_second: float = math.nan
     gradient_norm: float = math.nan
     learning_rate: float = math.nan
     alpha: tuple[float, ...] = ()
-    """Rates of the clocks, averaged over positions; empty if none were recorded."""
     log_speeds: tuple[float, ...] = ()
-    """Logarithms of the speeds of positions; empty if there are none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoundResult(Likelihood):
-    """A result of `dmb evaluate`."""
-
-    step: int | None = None
-    """The step of the model that was evaluated."""
-
-    def in_words(self) -> str:
-        """The bound with its standard error."""
-        return f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageResult(ImageQuality):
-    """A result of `dmb fid`."""
-
-    step: int | None = None
-    """The step of the model that was evaluated."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableResult(TableQuality):
-    """A result of `dmb evaluate --quality` for a table."""
-
-    step: int | None = None
-    """The step of the model that was evaluated."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordResult(RecordQuality):
-    """The same for records."""
-
-    step: int | None = None
-    """The step of the model that was evaluated."""
 
 
 def read_metrics(folder: Path) -> list[Record]:
     """All records of a run, in order. A last line that a kill has cut short is left out."""
     file, records = folder / METRICS, list[Record]()
     *lines, last = file.read_bytes().split(b"\n") if file.is_file() else [b""]
-    for number, line in enumerate([*lines, last] if _is_json(last) else lines, 1):
-        if not _is_json(line):
-            raise ValueError(f"{file} is not JSON in line {number}: delete this line")
-        records.append(_typed(Record, json.loads(line), file))
+    for number, line in enumerate([*lines, last], 1):
+        try:
+            values = json.loads(line)
+        except ValueError:
+            if number > len(lines):
+                break
+            raise ValueError(f"{file} is not JSON in line {number}: delete this line") from None
+        records.append(_typed(Record, values, file))
     if not all(math.isfinite(record.cpu_seconds) for record in records):
         records = [replace(record, cpu_seconds=math.nan) for record in records]
     return records
@@ -115,24 +90,24 @@ def rewind(folder: Path, count: int) -> None:
             part.write_bytes(b"".join(line for line in lines[:count] if line.endswith(b"\n")))
 
 
-def read_bounds(folder: Path) -> dict[str, BoundResult]:
+def read_bounds(folder: Path) -> dict[str, Likelihood]:
     """The bounds that `dmb evaluate` has written, by split."""
-    return _results(BoundResult, read_evaluations(folder), "bits", folder)
+    return {found.split: found for found in _results(Likelihood, "bits", folder)}
 
 
-def read_images(folder: Path) -> dict[str, ImageResult]:
+def read_images(folder: Path) -> dict[str, ImageQuality]:
     """The distances of images that `dmb fid` has written, by split."""
-    return _results(ImageResult, read_evaluations(folder).get("images", {}), "fid", folder)
+    return {found.split: found for found in _results(ImageQuality, "fid", folder)}
 
 
-def read_tables(folder: Path) -> list[TableResult]:
+def read_tables(folder: Path) -> list[TableQuality]:
     """How like real rows samples are, and what they are compared with, by split."""
-    return _parts(TableResult, "tables", folder)
+    return _results(TableQuality, "shapes", folder)
 
 
-def read_records(folder: Path) -> list[RecordResult]:
+def read_records(folder: Path) -> list[RecordQuality]:
     """How many samples differ and are new, and of real records, by split."""
-    return _parts(RecordResult, "records", folder)
+    return _results(RecordQuality, "different", folder)
 
 
 def read_evaluations(folder: Path) -> dict[str, Any]:
@@ -175,16 +150,14 @@ def bits_after(records: Sequence[Record], cpu_seconds: float) -> float:
     return float(np.interp(cpu_seconds, times, [*bits], left=math.nan)) if known else math.nan
 
 
-def _results(kind: type[T], found: dict[str, Any], figure: str, folder: Path) -> dict[str, T]:
-    """The results that have this figure, by split."""
-    results = {split: values for split, values in found.items() if isinstance(values, dict) and figure in values}
-    return {split: _typed(kind, values, folder / EVALUATION) for split, values in results.items()}
+def _results(kind: type[T], figure: str, folder: Path) -> list[T]:
+    """All results that have a figure, wherever they are among the evaluations."""
 
+    def within(found: dict[str, Any]) -> list[dict[str, Any]]:
+        inner = [each for each in found.values() if isinstance(each, dict)]
+        return [found] if figure in found else [each for values in inner for each in within(values)]
 
-def _parts(kind: type[T], name: str, folder: Path) -> list[T]:
-    """What `dmb evaluate --quality` has written under a name, of all splits."""
-    splits = [found for found in read_evaluations(folder).get(name, {}).values() if isinstance(found, dict)]
-    return [_typed(kind, values, folder / EVALUATION) for found in splits for values in found.values()]
+    return [_typed(kind, values, folder / EVALUATION) for values in within(read_evaluations(folder))]
 
 
 def _typed(kind: type[T], values: Any, file: Path) -> T:
@@ -193,15 +166,9 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
         raise ValueError(f"{file} must hold JSON objects, got {values!r}")
     if "steps" in values:  # as it was called at first
         values = {"calls": values["steps"], **values}
-    known: dict[str, Any] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        value = values.get(field.name)
-        if isinstance(value, list):
-            known[field.name] = tuple(math.nan if item is None else item for item in value)
-        elif value is not None:
-            known[field.name] = value
-        elif field.type is float:
-            known[field.name] = math.nan
+    hints = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    numbers = {name: math.nan for name, hint in hints.items() if hint is float}
+    known = numbers | {name: _with_nan(values[name]) for name in hints if values.get(name) is not None}
     try:
         check_types(kind, known)
         return kind(**known)
@@ -209,9 +176,6 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
         raise ValueError(f"{file} has a wrong entry: {error}") from error
 
 
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
+def _with_nan(value: Any) -> Any:
+    """A list as a tuple, with nan for null."""
+    return tuple(math.nan if item is None else item for item in value) if isinstance(value, list) else value

@@ -36,6 +36,7 @@ from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations,
 from dmb.bridges import Bridge
 from dmb.data import Codec, DataSet
 from dmb.data.codecs.base import shortened
+from dmb.data.reading import as_value_error
 from dmb.training import TrainingReport
 from dmb.version import __version__
 
@@ -59,6 +60,7 @@ class Run:
 
     def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
         self.path, self.recipe, self.codec, self.about = path, recipe, codec, about
+        self._logged = False
         self._tensorboard: Any = None
 
     @classmethod
@@ -107,23 +109,22 @@ class Run:
         file = path / "run.json"
         if not file.is_file():
             raise ValueError(f"{path} is not a run folder: {_instead(path)}")
-        try:
+        with as_value_error(f"{file} does not describe a run", ValueError, KeyError, TypeError):
             config = json.loads(file.read_text(encoding="utf-8"))
             found = config["format"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file} does not describe a run: {error}") from error
         if found != FORMAT:
             raise ValueError(
                 f"{path} is a run of format {found}, made by dmb {config.get('version')}, which can read it; "
                 f"dmb {__version__} reads format {FORMAT}: use that version, or train it again"
             )
-        try:
-            about, name = {key: config[key] for key in ABOUT}, str(config["recipe"]["name"])
-            about["class_names"] = config.get("class_names", [])  # runs of earlier versions have none
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{file} does not describe a run: {error}") from error
-        like = cls._own_recipe(path, name, recipe)
-        try:
+        with as_value_error(f"{file} does not describe a run", KeyError, TypeError):
+            name = str(config["recipe"]["name"])
+        if recipe is None and ".py:" in name:
+            raise ValueError(f"{path} uses your own recipe: give --recipe {name}, whose code is then run")
+        like = None if recipe is None else find_recipe(recipe)
+        with as_value_error(f"{file} does not describe a run", Exception):  # a description can be wrong in any way
+            # classes have no names in runs of earlier versions
+            about = {key: config[key] for key in ABOUT} | {"class_names": config.get("class_names", [])}
             if not conforms(about["unigram_bits"], dict[str, float | None]):
                 raise ValueError(f"unigram_bits must be numbers, got {about['unigram_bits']!r:.80}")
             if not conforms(about["class_names"], list[str]):
@@ -135,14 +136,6 @@ class Run:
             if like is not None:  # the folder may name another file, which is not to be run
                 there = replace(there, name=like.name)
             return cls(path, there, codec, about)
-        except Exception as error:  # a description can be wrong in any way
-            raise ValueError(f"{file} does not describe a run: {error}") from error
-
-    @staticmethod
-    def _own_recipe(path: Path, name: str, given: str | None) -> Recipe | None:
-        if given is None and ".py:" in name:
-            raise ValueError(f"{path} uses your own recipe: give --recipe {name}, whose code is then run")
-        return None if given is None else find_recipe(given)
 
     def _write_config(self) -> None:
         config = {
@@ -203,31 +196,26 @@ class Run:
 
     def log(self, report: TrainingReport) -> None:
         """Add a report to the metrics, and its sample to the samples."""
-        record = report.record()
-        if self._tensorboard is None:
+        record, board = report.record(), self._tensorboard
+        if not self._logged:  # an interrupted run may have logged more than its checkpoint knows
             rewind(self.path, report.index)
+            with suppress(ImportError):
+                from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
+
+                board = SummaryWriter(os.fspath(self.path / "tensorboard"), purge_step=report.step)
+            self._logged, self._tensorboard = True, board
         append_line(self.path / METRICS, to_json(record))
-        board = self._board(report.step)
-        for name, value in record.items():
-            if isinstance(value, float):
-                board.add_scalar(f"{report.phase}/{name}", value, report.step)
+        if board is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    board.add_scalar(f"{report.phase}/{name}", value, report.step)
+            if report.sample is not None:
+                board.add_text("sample", f"```\n{report.shown(self.codec)}\n```", report.step)
+            board.flush()
         if report.sample is not None:
-            board.add_text("sample", f"```\n{report.shown(self.codec)}\n```", report.step)
             samples = self.path / "samples"
             samples.mkdir(exist_ok=True)
             self.codec.write(samples / f"step_{report.step:09d}{self.codec.extension}", report.sample)
-        board.flush()
-
-    def _board(self, step: int) -> Any:
-        """TensorBoard's writer, or one that does nothing if TensorBoard is not installed."""
-        if self._tensorboard is None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter  # slow to import, and only training needs it
-            except ImportError:
-                self._tensorboard = _NoBoard()
-            else:
-                self._tensorboard = SummaryWriter(os.fspath(self.path / "tensorboard"), purge_step=step)
-        return self._tensorboard
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +227,7 @@ class Run:
         self, result: Likelihood | ImageQuality | list[TableQuality] | list[RecordQuality], evaluated: Record | None
     ) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
-        step = {"step": None if evaluated is None else evaluated.step}
+        step = of_step(evaluated)
         try:
             with locked(self.path, ".evaluation.lock", wait=True):
                 results = read_evaluations(self.path)
@@ -254,6 +242,11 @@ class Run:
             raise ValueError(f"the result was printed, but cannot be stored: {error}") from error
 
 
+def of_step(evaluated: Record | None) -> dict[str, int | None]:
+    """The entry of a result that says which model was evaluated."""
+    return {"step": None if evaluated is None else evaluated.step}
+
+
 def _instead(path: Path) -> str:
     """Why `path` is no run folder, and which one was probably meant."""
     if path.is_file():
@@ -263,11 +256,3 @@ def _instead(path: Path) -> str:
     if close:
         return f"did you mean {close[0]}?"
     return "it has no run.json" + (f"; there are {shortened(sorted(runs))}" if runs else "; dmb train DATA makes one")
-
-
-class _NoBoard:
-    def add_scalar(self, *_: Any) -> None: ...
-
-    def add_text(self, *_: Any) -> None: ...
-
-    def flush(self) -> None: ...

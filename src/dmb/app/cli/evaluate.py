@@ -10,7 +10,7 @@ from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
 from dmb.app.display import counting
 from dmb.app.evaluation import likelihood, record_quality, table_quality
-from dmb.app.runs import Run
+from dmb.app.runs import Run, of_step
 from dmb.data import Columns, Records
 from dmb.training.engine import device
 
@@ -64,14 +64,16 @@ def evaluate(
             batch_size=batch_size, seed=seed, progress=progress,
         )  # fmt: skip
     if not (quality and json_):
-        print(to_json(vars(result)) if json_ else result, flush=True)
+        print(to_json(vars(result) | of_step(evaluated)) if json_ else result, flush=True)
     if data is None:
         folder.add_evaluation(result, evaluated)
     if quality:
         compare = table_quality if isinstance(read.codec, Columns) else record_quality
         compared = compare(bridge, read, split, count=sequences, seed=seed, progress=partial(counting, notes))
         if json_:
-            print(to_json(vars(result) | {"quality": {each.what: vars(each) for each in compared}}), flush=True)
+            step = of_step(evaluated)
+            parts = {each.what: vars(each) | step for each in compared}
+            print(to_json(vars(result) | step | {"quality": parts}), flush=True)
         else:
             print(*compared, sep="\n", flush=True)
         folder.add_evaluation(compared, evaluated)

@@ -11,7 +11,7 @@ from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
 from dmb.app.display import counting
 from dmb.app.evaluation import RealImages, image_quality
-from dmb.app.runs import Run
+from dmb.app.runs import Run, of_step
 from dmb.training.engine import device
 
 
@@ -53,7 +53,7 @@ def fid(
     result = image_quality(
         bridge, real, calls=calls, sampler=sampler, guidance=guidance, seed=seed, progress=partial(counting, notes)
     )
-    print(to_json(vars(result)) if json_ else result, flush=True)
+    print(to_json(vars(result) | of_step(evaluated)) if json_ else result, flush=True)
     folder.add_evaluation(result, evaluated)
     return 0
 

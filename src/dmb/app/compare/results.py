@@ -10,7 +10,8 @@ from typing import Any
 from jinja2 import Template
 
 from dmb.app.compare.plan import Job, Plan
-from dmb.app.records import BoundResult, Record, bits_after, read_bounds, read_metrics, read_parameters, validations
+from dmb.app.evaluation import Likelihood
+from dmb.app.records import Record, bits_after, read_bounds, read_metrics, read_parameters, validations
 from dmb.version import __version__
 
 HEADER = ("row", "what", "test bits per token", "s.d. over seeds", "above the best", "prior part", "runs",
@@ -23,7 +24,7 @@ class RunResult:
 
     seed: int
     parameters: int
-    test: BoundResult
+    test: Likelihood
     last: Record
     curve: tuple[Record, ...]
 

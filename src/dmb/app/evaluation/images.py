@@ -140,6 +140,7 @@ class ImageQuality:
         inception_score: of the samples, if it was wanted.
         inception_score_deviation: standard deviation over parts of the samples.
         sampler, calls, guidance, seed: how the samples were drawn.
+        step: the step of the run's model, where a run has stored the result.
     """
 
     split: str
@@ -154,6 +155,7 @@ class ImageQuality:
     calls: int
     guidance: float
     seed: int
+    step: int | None = None
 
     def __str__(self) -> str:
         how = f"{self.sampler}, {self.calls} calls" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")

@@ -26,6 +26,7 @@ class Likelihood:
         samples: draws of time and noise per sequence.
         seed: of these draws.
         token: what the data call a token.
+        step: the step of the run's model, where a run has stored the result.
     """
 
     split: str
@@ -40,11 +41,16 @@ class Likelihood:
     samples: int
     seed: int
     token: str = "token"
+    step: int | None = None
+
+    def in_words(self) -> str:
+        """The bound with its standard error."""
+        return f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split}"
 
     def __str__(self) -> str:
         return (
-            f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split} "
-            f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f}); marginals alone {self.unigram_bits:.4f}"
+            f"{self.in_words()} (score {self.score_bits:.4f} + prior {self.prior_bits:.4f}); "
+            f"marginals alone {self.unigram_bits:.4f}"
         )
 
 

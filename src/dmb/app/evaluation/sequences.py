@@ -29,6 +29,7 @@ class RecordQuality:
         new: of the different ones, the share of those that are not in the training data.
         valid: share of records that a checker accepts; None without one.
         seed: of the samples.
+        step: the step of the run's model, where a run has stored the result.
     """
 
     kind: ClassVar[str] = "records"
@@ -40,6 +41,7 @@ class RecordQuality:
     new: float
     valid: float | None = None
     seed: int
+    step: int | None = None
 
     def __str__(self) -> str:
         valid = "" if self.valid is None else f", {self.valid:.1%} valid"

@@ -31,6 +31,7 @@ class TableQuality:
         rows: number of real rows, and of samples.
         shapes, pairs, auc, auc_error, accuracy, copies: see there.
         seed: of samples, subsets and folds.
+        step: the step of the run's model, where a run has stored the result.
     """
 
     kind: ClassVar[str] = "tables"
@@ -45,6 +46,7 @@ class TableQuality:
     accuracy: float
     copies: float
     seed: int
+    step: int | None = None
 
     def __str__(self) -> str:
         return (

@@ -12,8 +12,8 @@ from jinja2 import Environment, FileSystemLoader
 from dmb._core.files import written_whole
 from dmb._core.pretrained import CARD, LIBRARY, TAGS
 from dmb.app.display import duration
+from dmb.app.evaluation import Likelihood
 from dmb.app.recipes import command_line
-from dmb.app.records import BoundResult
 from dmb.app.report.contents import MOVED, OpenRun
 from dmb.app.runs import Run
 from dmb.data.codecs import Columns, ImageCodec, Records, Text
@@ -68,7 +68,7 @@ def render(run: Run, licence: str | None = None) -> str:
     return f"---\n{_front_matter(opened, bounds, licence)}---\n\n{body}\n"
 
 
-def _front_matter(opened: OpenRun, bounds: Sequence[BoundResult], licence: str | None) -> str:
+def _front_matter(opened: OpenRun, bounds: Sequence[Likelihood], licence: str | None) -> str:
     tag, task = next(((tag, task) for kind, tag, task in KINDS if isinstance(opened.codec, kind)), ("arrays", "other"))
     hub = ON_HUB.get(opened.source)
     results = [
@@ -93,7 +93,7 @@ def _public(path: str | Path) -> str:
     return Path(path).name if Path(path).is_absolute() else str(path)
 
 
-def _evaluation(run: Run, bound: BoundResult) -> str:
+def _evaluation(run: Run, bound: Likelihood) -> str:
     """The command that computes this bound again."""
     words = ["dmb", "evaluate", _public(run.path), "--split", bound.split]
     words += ["--samples", str(bound.samples), "--seed", str(bound.seed)]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dmb.app.display import duration
-from dmb.app.records import BoundResult, Record, RecordResult, TableResult, read_records, read_tables, validations
+from dmb.app.evaluation import Likelihood, RecordQuality, TableQuality
+from dmb.app.records import Record, read_records, read_tables, validations
 from dmb.app.report.contents import Block, Contents, OpenRun
 from dmb.app.report.examples import address
 from dmb.app.report.figures import BLUE, GREY, Line, over_steps, to_svg
@@ -82,7 +83,7 @@ def compared(runs: list[Contents]) -> Block:
 def quality(contents: Contents) -> list[Block]:
     """If `dmb evaluate --quality` was run: how like real rows or records samples are, beside what they could be."""
 
-    def what(found: TableResult | RecordResult) -> str:
+    def what(found: TableQuality | RecordQuality) -> str:
         return found.what + (_outdated(contents, found.step) if found.what == "samples" else "")
 
     def shown(share: float | None) -> str:
@@ -130,7 +131,7 @@ def curves(contents: Contents) -> list[Block]:
     return blocks
 
 
-def _row(contents: OpenRun, split: str, result: BoundResult | Record) -> list[str]:
+def _row(contents: OpenRun, split: str, result: Likelihood | Record) -> list[str]:
     """The bound with its error, what the marginals alone need, and how much less the bound is."""
     bits, unigram = result.bits, _unigram(contents, split)
     error, saved = f" ± {result.stderr:.4f}" if math.isfinite(result.stderr) else "", 1 - bits / unigram
