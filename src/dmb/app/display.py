@@ -15,6 +15,9 @@ from rich.text import Text
 from dmb.data import Codec
 from dmb.training import Fact, Report
 
+notes = Console(stderr=True)
+"""Everything but results, so that results can be piped."""
+
 
 class Display:
     """A live picture of a run in a terminal; elsewhere (a file, a pipe) one line per report.

@@ -89,8 +89,8 @@ def test_several_such_settings_are_in_one_line(capsys):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_what_a_recipe_has_without_need_is_not_refused(name):
-    recipe(name).refuse_unread(recipe(name))
-    recipe(name).refuse_unread(recipe(name).changed(width=16))
+    recipe(name).check_changes(recipe(name))
+    recipe(name).check_changes(recipe(name).changed(width=16))
 
 
 def test_help_lists_all_recipes_and_data(capsys):

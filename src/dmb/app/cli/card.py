@@ -4,8 +4,8 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OutFile, OwnRecipe, RunFolder, command
+from dmb.app.display import notes
 from dmb.app.report.card import write_card
 from dmb.app.runs import Run
 

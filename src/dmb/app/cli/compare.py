@@ -7,8 +7,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.settings import first_look, with_settings
+from dmb.app.display import notes
 from dmb.app.recipes import as_flags
 
 

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
-from dmb.app.display import counting
+from dmb.app.display import counting, notes
 from dmb.app.evaluation import likelihood, record_quality, table_quality
 from dmb.app.runs import Run, of_step
 from dmb.data import Columns, Records

@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
-from dmb.app.display import counting
+from dmb.app.display import counting, notes
 from dmb.app.evaluation import RealImages, image_quality
 from dmb.app.runs import Run, of_step
 from dmb.training.engine import device

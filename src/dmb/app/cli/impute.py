@@ -5,9 +5,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OnDevice, OwnRecipe, command
-from dmb.app.display import counting
+from dmb.app.display import counting, notes
 from dmb.app.runs import Run
 from dmb.data import Columns
 from dmb.data.codecs.columns import write_cells

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 from tyro.conf import Positional, arg
 
-from dmb.app.cli.console import notes
+from dmb.app.display import notes
 from dmb.training.engine import Accelerator
 
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN", help="the run folder.")]

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from dmb import data
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import command
-from dmb.app.display import counting
+from dmb.app.display import counting, notes
 
 
 def prepare(

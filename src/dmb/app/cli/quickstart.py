@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.evaluate import evaluate
 from dmb.app.cli.parsing import command
 from dmb.app.cli.sample import sample
 from dmb.app.cli.train import new_folder
-from dmb.app.display import counting, say
+from dmb.app.display import counting, notes, say
 from dmb.app.recipes import recipe
 from dmb.app.records import read_bounds
 from dmb.app.report import write_report

@@ -1,8 +1,7 @@
 """`dmb report`."""
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OwnRecipe, RunFolder, command
-from dmb.app.display import counting
+from dmb.app.display import counting, notes
 from dmb.app.report import write_report
 from dmb.app.runs import Run
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OwnRecipe, RunFolder
 from dmb.app.cli.settings import named_recipe, with_settings
 from dmb.app.cli.train import Devices
+from dmb.app.display import notes
 from dmb.app.recipes import recipe
 from dmb.app.runs import Run
 from dmb.app.session import session

@@ -6,9 +6,8 @@ import torch
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import AsJson, OnDevice, OutFile, OwnRecipe, RunFolder, command
-from dmb.app.display import counting, say
+from dmb.app.display import counting, notes, say
 from dmb.app.evaluation import draw
 from dmb.app.runs import Run
 from dmb.data import Columns, Records, Text

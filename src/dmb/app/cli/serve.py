@@ -7,8 +7,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb._core.pretrained import WEIGHTS
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OnDevice, OwnRecipe, command
+from dmb.app.display import notes
 from dmb.app.runs import Run
 from dmb.app.serve.server import credentials, import_gradio, listening, served, server_of
 from dmb.app.signals import ending_at_once

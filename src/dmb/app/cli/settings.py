@@ -33,17 +33,16 @@ def with_settings(flags: type[Flags], default: Recipe, arguments: list[str]) -> 
 
 
 def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
-    """The recipe called `name`, or the one for the data, trained on the data at `source`.
-
-    A file gets its full path, so that the run finds it from any folder.
-    """
+    """The recipe called `name`, or the one for the data, trained on the data at `source`."""
     if source is None and name is None:
         raise ValueError(f"DATA is missing: give a file, a folder of images, or one of {', '.join(BUILT_IN)}")
     chosen = recipe_for(source) if name is None and source is not None else recipe(name or "")
-    if source is None:
-        return chosen
-    known = source in BUILT_IN or not Path(source).exists()
-    return chosen.changed(source=source if known else str(Path(source).resolve()))
+    return chosen if source is None else chosen.changed(source=from_anywhere(source))
+
+
+def from_anywhere(source: str) -> str:
+    """The full path of a file or folder, so that a run finds it from anywhere; the name of built-in data."""
+    return source if source in BUILT_IN or not Path(source).exists() else str(Path(source).resolve())
 
 
 def first_look(flags: type[Any], arguments: list[str]) -> tuple[Recipe, list[str]]:

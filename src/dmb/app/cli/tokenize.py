@@ -10,14 +10,13 @@ from tyro.conf import Positional, arg
 from dmb import data
 from dmb._core.configuration import typed
 from dmb._core.files import append_line, to_json, write_json
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OnDevice, parsed
-from dmb.app.display import Display, counting, of_first_process, say
+from dmb.app.cli.settings import from_anywhere
+from dmb.app.display import Display, counting, notes, of_first_process, say
 from dmb.app.images import TokenizerSettings, train_tokenizer
 from dmb.app.images.codes import SETTINGS, SHEET, SUMMARY, write_codes, write_sheet
 from dmb.app.records import METRICS, rewind
 from dmb.app.session import alone_in, ended, introduce, stopped_by
-from dmb.data import BUILT_IN
 from dmb.data.reading import as_value_error
 from dmb.training.engine import engine
 
@@ -59,9 +58,7 @@ def main(arguments: list[str]) -> int:
 
 def tokenize(flags: Tokenize) -> int:
     """Train a VQ-VAE on images, and write their codes; 0, or 128 plus the number of the signal that stopped it."""
-    source, out, settings = flags.source, flags.out, flags.settings
-    if source not in BUILT_IN and Path(source).exists():
-        source = str(Path(source).resolve())
+    source, out, settings = from_anywhere(flags.source), flags.out, flags.settings
     going_on = _going_on(replace(flags, source=source))
     console = of_first_process(notes)
     with counting(console, "reading the images") as progress:

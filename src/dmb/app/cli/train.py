@@ -7,9 +7,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from dmb.app.cli.console import notes
 from dmb.app.cli.parsing import OnDevice
 from dmb.app.cli.settings import first_look, with_settings
+from dmb.app.display import notes
 from dmb.app.recipes import RECIPES, Recipe, as_flags
 from dmb.app.runs import Run
 from dmb.app.session import session
@@ -87,10 +87,10 @@ def main(arguments: list[str]) -> int:
         if flags.path is not None and source != chosen.data.source:
             raise ValueError(f"{flags.out} is a run on {chosen.data.source}, not on {source}: choose another --out")
         _, wanted = with_settings(Train, chosen, arguments)
-    base = chosen.with_brought(wanted)
+    base = chosen.adapted_to(wanted)
     if base != chosen:
         _, wanted = with_settings(Train, base, arguments)
-    base.refuse_unread(wanted)
+    base.check_changes(wanted)
     if flags.show:
         print("\n".join(shown(wanted)))
         return 0

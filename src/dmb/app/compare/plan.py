@@ -161,7 +161,7 @@ def plan(
     made = Plan(recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples)
     wanted = {row: row.apply(recipe, data, steps) for row in made.rows}
     for name in fixed:
-        if all(name.rpartition(".")[2] in own.unread() for own in wanted.values()):
+        if all(name.rpartition(".")[2] in own.meaningless() for own in wanted.values()):
             raise ValueError(f"{name} cannot be set: it means nothing to any row")
     for row, own in wanted.items():
         for name in recipe.differences(own).keys() & set(fixed):

@@ -11,7 +11,7 @@ import torch
 
 from dmb._core.configuration import check_types, typed
 from dmb._core.seeding import seed_of, seeded
-from dmb.app.recipes.choices import BROUGHT, DataChoice, NetworkChoice, OrderChoice, ProcessChoice, unread
+from dmb.app.recipes.choices import BROUGHT_BY, DataChoice, NetworkChoice, OrderChoice, ProcessChoice, meaningless
 from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet
 from dmb.training import Engine, TrainingSettings, check_trainable
@@ -51,22 +51,22 @@ class Recipe:
         own = self.settings()
         return {name: value for name, value in other.settings().items() if name not in own or own[name] != value}
 
-    def with_brought(self, wanted: "Recipe") -> "Recipe":
+    def adapted_to(self, wanted: "Recipe") -> "Recipe":
         """The recipe with the settings that come with the choices of `wanted`, where those are of another kind."""
         before, after = (_by_name(recipe.settings()) for recipe in (self, wanted))
         brought = dict[str, Any]()
-        for choice, bundles in BROUGHT.items():
+        for choice, bundles in BROUGHT_BY.items():
             old, new = (bundles.get(values.get(choice), {}) for values in (before, after))
             brought |= new if new != old else {}
         return self.changed(**{name: value for name, value in brought.items() if name in before})
 
-    def unread(self) -> dict[str, str]:
+    def meaningless(self) -> dict[str, str]:
         """The names of settings that mean nothing in this recipe, with reasons."""
-        return unread(_by_name(self.settings()))
+        return meaningless(_by_name(self.settings()))
 
-    def refuse_unread(self, wanted: "Recipe") -> None:
+    def check_changes(self, wanted: "Recipe") -> None:
         """Raise a ValueError if a setting that differs in `wanted` means nothing there."""
-        reasons, changes = wanted.unread(), _by_name(self.differences(wanted))
+        reasons, changes = wanted.meaningless(), _by_name(self.differences(wanted))
         idle = [" ".join([*as_flags({name: changes[name]}), reasons[name]]) for name in changes if name in reasons]
         if idle:
             raise ValueError("; ".join(idle))

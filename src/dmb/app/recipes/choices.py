@@ -30,7 +30,7 @@ CONDITIONED = (*SIZES, "conditioning", "classes")
 ATTENTION = (*CONDITIONED, "heads", "placed")
 TIMES = ("process", "head", "adapt_times", "start", "reestimate")
 PATHS = ("write_order", "tied", "orders", "singles", "any_order")
-READ: dict[str, dict[Any, tuple[str, ...]]] = {
+READ_BY: dict[str, dict[Any, tuple[str, ...]]] = {
     "network": {
         "mlp": (*CONDITIONED, *TIMES),
         "transformer": (*ATTENTION, *TIMES),
@@ -59,7 +59,7 @@ BY_TIMES = {**UNLEARNED, "write_order": None, "any_order": None}
 BY_PATHS = {**BY_TIMES, "process": "bridge", "init": "gather", "mask": True, "floor": 0.0, "learn": "log",
             "schedule": "loglinear", "head": "mean"}  # fmt: skip
 IN_ONE_ORDER = {**BY_PATHS, "write_order": "fixed"}
-BROUGHT: dict[str, dict[Any, dict[str, Any]]] = {
+BROUGHT_BY: dict[str, dict[Any, dict[str, Any]]] = {
     "network": {
         "mlp": BY_TIMES, "transformer": BY_TIMES, "ordered": BY_PATHS, "causal": IN_ONE_ORDER, "columns": IN_ONE_ORDER,
     },
@@ -68,29 +68,29 @@ BROUGHT: dict[str, dict[Any, dict[str, Any]]] = {
 """The settings that come with a choice, where a choice of another kind was made before."""
 
 
-def read(values: Mapping[str, Any]) -> set[str]:
-    """The names in `READ` that matter where settings have these values, from the choice of a network on.
+def meaningful(values: Mapping[str, Any]) -> set[str]:
+    """The names in `READ_BY` that matter where settings have these values, from the choice of a network on.
 
-    >>> {"order", "floor", "stages"} & read({"network": "mlp", "process": "bridge", "init": "uniform"})
+    >>> {"order", "floor", "stages"} & meaningful({"network": "mlp", "process": "bridge", "init": "uniform"})
     {'order'}
     """
     found, names = set[str](), ["network"]
     while names:
         name = names.pop()
         found.add(name)
-        choices = READ.get(name, {})
+        choices = READ_BY.get(name, {})
         names += choices.get(values.get(name), chain(*choices.values()))  # a class of the user's own may read all
     return found
 
 
-def unread(values: Mapping[str, Any]) -> dict[str, str]:
+def meaningless(values: Mapping[str, Any]) -> dict[str, str]:
     """The settings that mean nothing where settings have these values, each with the reason.
 
-    >>> unread({"network": "mlp", "write_order": None, "process": "bridge", "init": "gather"})["heads"]
+    >>> meaningless({"network": "mlp", "write_order": None, "process": "bridge", "init": "gather"})["heads"]
     'means nothing with --network mlp, only with transformer, ordered, causal'
     """
-    matter, reasons = read(values), dict[str, str]()
-    for choice, choices in READ.items():  # those that other choices read come after them
+    matter, reasons = meaningful(values), dict[str, str]()
+    for choice, choices in READ_BY.items():  # those that other choices read come after them
         for name in set(chain(*choices.values())) - matter:
             if choice in matter:
                 others = ", ".join(other for other in choices if name in choices[other])
@@ -134,11 +134,9 @@ class DataChoice:
         progress: Callable[[int, int], None] | None = None,
     ) -> DataSet:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
-        return load(
-            source or self.source, kind=self.read_as, length=self.length, encoding=self.encoding, levels=self.levels,
-            size=self.size, most_states=self.most_states, kinds=self._kinds(), bins=self.bins, codec=codec,
-            progress=progress,
-        )  # fmt: skip
+        options = vars(self) | {"kinds": self._kinds()}
+        own, kind = options.pop("source"), options.pop("read_as")
+        return load(source or own, kind=kind, codec=codec, progress=progress, **options)
 
     def _kinds(self) -> dict[str, str]:
         parts = [part.rpartition("=") for part in self.kinds.split(",") if part.strip()]
@@ -322,7 +320,7 @@ class NetworkChoice:
 
 def _options(section: Any, choice: str) -> dict[str, Any]:
     """The settings of a section that one of its choices reads."""
-    names = READ[choice][getattr(section, choice)]
+    names = READ_BY[choice][getattr(section, choice)]
     return {field.name: getattr(section, field.name) for field in fields(section) if field.name in names}
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,13 +14,17 @@ from types import ModuleType
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe, as_flags
-from dmb.data.reading import arrays
+from dmb.data.reading import arrays, as_value_error
 from dmb.data.sources.table import size_of
 from dmb.tables.columnwise import column_training, is_narrow
 
 Maker = Callable[[], Recipe]
 
-RECIPES: dict[str, Maker] = {}
+RECIPES: dict[str, Maker] = {maker.__name__: maker for maker in (
+    settings.digits, settings.digits_paths, settings.text, settings.table, settings.array, settings.sequences,
+    settings.records, settings.images, settings.codes, settings.text8, settings.text_gather, settings.text8_paper,
+    settings.codes_paper,
+)}  # fmt: skip
 """All recipes by name."""
 
 TRAINING_SHARE = 0.8
@@ -44,12 +49,6 @@ def register(maker: Maker) -> Maker:
     return maker
 
 
-for _maker in (settings.digits, settings.digits_paths, settings.text, settings.table, settings.array,
-               settings.sequences, settings.records, settings.images, settings.codes, settings.text8,
-               settings.text_gather, settings.text8_paper, settings.codes_paper):  # fmt: skip
-    register(_maker)
-
-
 def recipe(which: str) -> Recipe:
     """A recipe by its name, from a run folder or a JSON file, or your own, `FILE.py:FUNCTION`."""
     if which in RECIPES:
@@ -59,18 +58,12 @@ def recipe(which: str) -> Recipe:
     path = Path(which)
     file = path / "run.json" if path.is_dir() else path
     if file.is_file() and file.suffix == ".json":
-        try:
+        with as_value_error(f"{file} does not contain a recipe", ValueError, KeyError, TypeError, AttributeError):
             config = json.loads(file.read_text(encoding="utf-8"))
             config = config.get("recipe", config)  # of a run, or alone
-            own = config["name"] if ".py:" in config["name"] else None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} does not contain a recipe: {error}") from error
-        if own is not None:
-            raise ValueError(f"{which} uses your own recipe: give --recipe {own} instead")
-        try:
-            return Recipe.from_json(config)
-        except ValueError as error:
-            raise ValueError(f"{file} does not contain a recipe: {error}") from error
+            if ".py:" not in config["name"]:
+                return Recipe.from_json(config)
+        raise ValueError(f"{which} uses your own recipe: give --recipe {config['name']} instead")
     close = difflib.get_close_matches(which, RECIPES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(RECIPES)}, or give FILE.py:FUNCTION"
     raise ValueError(f"no recipe called {which!r}: {hint}")
@@ -84,11 +77,13 @@ def recipe_for(source: str) -> Recipe:
     """
     if source in ("digits", "text8"):
         return RECIPES[source]()
-    kind = kind_of(source)
-    if kind == "array" and _is_large(Path(source)):
-        kind = "sequences"
-    found = RECIPES[kind]()
-    return _sized(found, Path(source)) if kind == "table" else found
+    kind, path = kind_of(source), Path(source)
+    with suppress(Exception):  # a file can be broken in any way, which `load` will report
+        if kind == "array" and _is_large(path):
+            kind = "sequences"
+        if kind == "table":
+            return _sized(RECIPES[kind](), *size_of(path))
+    return RECIPES[kind]()
 
 
 def command_line(wanted: Recipe, out: Path | None = None) -> str:
@@ -99,33 +94,24 @@ def command_line(wanted: Recipe, out: Path | None = None) -> str:
     """
     if wanted.name not in RECIPES and ".py:" not in wanted.name:  # made in Python, for one run
         return shlex.join(["dmb", "train", "--recipe", str(out)])
-    idle = {"source", *wanted.unread()}  # the source is the first word
-    changes = recipe(wanted.name).with_brought(wanted).differences(wanted)
+    idle = {"source", *wanted.meaningless()}  # the source is the first word
+    changes = recipe(wanted.name).adapted_to(wanted).differences(wanted)
     flags = as_flags({name: value for name, value in changes.items() if name.rpartition(".")[2] not in idle})
     words = ["dmb", "train", wanted.data.source, "--recipe", wanted.name, *flags]
     return shlex.join(words + ([] if out is None else ["--out", str(out)]))
 
 
 def _is_large(path: Path) -> bool:
-    """Whether the arrays of a file are too large for an MLP; unreadable files are reported later, by `load`."""
-    if path.suffix.lower() != ".npy":
-        return False
-    try:
-        values = arrays(path)["array"]
-        return int(values[:1000].max()) * values[0].size > MLP_SIZE
-    except Exception:  # a header can be broken in any way
-        return False
+    """Whether the arrays of a file are too large for an MLP."""
+    values = arrays(path)["array"] if path.suffix.lower() == ".npy" else None
+    return values is not None and int(values[:1000].max()) * values[0].size > MLP_SIZE
 
 
-def _sized(found: Recipe, path: Path) -> Recipe:
-    """The recipe of a table with as many steps as its rows need; unreadable files are reported later, by `load`."""
-    try:
-        rows, columns = size_of(path)
-        training = column_training(round(TRAINING_SHARE * rows), columns)
-    except Exception:  # a file can be broken in any way
-        return found
-    dropout = 0.0 if is_narrow(columns) else 0.1
-    return replace(found, network=replace(found.network, dropout=dropout), training=training)
+def _sized(found: Recipe, rows: int, columns: int) -> Recipe:
+    """The recipe of a table with as many steps as its rows need."""
+    training = column_training(round(TRAINING_SHARE * rows), columns)
+    network = replace(found.network, dropout=0.0 if is_narrow(columns) else 0.1)
+    return replace(found, network=network, training=training)
 
 
 def _from_python(which: str) -> Recipe:
