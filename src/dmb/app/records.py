@@ -14,6 +14,7 @@ from dmb._core.configuration import check_types, conforms
 from dmb._core.files import read_sizes, written_whole
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
+from dmb.data.reading import as_value_error
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
 T = TypeVar("T")
@@ -169,11 +170,9 @@ def _typed(kind: type[T], values: Any, file: Path) -> T:
     hints = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
     numbers = {name: math.nan for name, hint in hints.items() if hint is float}
     known = numbers | {name: _with_nan(values[name]) for name in hints if values.get(name) is not None}
-    try:
+    with as_value_error(f"{file} has a wrong entry", TypeError, ValueError):
         check_types(kind, known)
         return kind(**known)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{file} has a wrong entry: {error}") from error
 
 
 def _with_nan(value: Any) -> Any:

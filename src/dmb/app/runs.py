@@ -78,7 +78,7 @@ class Run:
         try:
             (path / "samples").mkdir(parents=True, exist_ok=True)
             marginals = data.marginals()
-            if marginals.stride(0) == 0:  # one row that all positions share
+            if (marginals == marginals[:1]).all():  # as all positions of a text share one row
                 marginals = marginals[:1]
             examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
             write_tensors(path / SUMMARY, {"marginals": marginals, "examples": examples})
@@ -180,13 +180,13 @@ class Run:
         """`marginals` of the training data, and `examples` of the validation data."""
         file = self.path / SUMMARY
         tensors = read_tensors(file).tensors
-        try:
+        with as_value_error(
+            f"{file} does not describe the data of a run", KeyError, IndexError, RuntimeError, ValueError
+        ):
             marginals, examples = tensors["marginals"], tensors["examples"]
             shape = (examples.shape[1], self.codec.num_states)
             checks.tokens("examples", examples, shape)
             return {"marginals": checks.distribution("marginals", marginals.expand(shape), shape), "examples": examples}
-        except (KeyError, IndexError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{file} does not describe the data of a run: {error}") from error
 
     # -- metrics ------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from dmb._core.seeding import seed_of, seeded
 from dmb.app.recipes.choices import BROUGHT_BY, DataChoice, NetworkChoice, OrderChoice, ProcessChoice, meaningless
 from dmb.bridges import Bridge, put_together
 from dmb.data import DataSet
+from dmb.data.reading import as_value_error
 from dmb.training import Engine, TrainingSettings, check_trainable
 
 
@@ -111,16 +112,14 @@ class Recipe:
             "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
             "training": TrainingSettings,
         }  # fmt: skip
-        config = _upgraded(config)
         if like is not None:
             kinds = {name: type(value) for name, value in like.sections().items()}
-        try:
+        config = _upgraded(config)
+        with as_value_error("not a recipe", KeyError, TypeError, ValueError):
             given = {each.name: config[each.name] for each in fields(cls)}
             check_types(cls, given)
             made = {name: typed(kind, _tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
             return cls(**given | made)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a recipe: {error}") from error
 
     def build(self, data: DataSet) -> Bridge:
         """The bridge for `data`, with initial weights drawn from the training seed."""
