@@ -20,18 +20,21 @@ from dmb.training import Engine, TrainingSettings, check_trainable
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole run, before it has data: `build` makes the bridge, `training` says how to train it."""
+    """A whole run, before it has data: `build` makes the bridge, `training` says how to train it.
+
+    Args:
+        name: Its name for `dmb.app.recipes.recipe`; `FILE.py:FUNCTION` for your own.
+        data: A `DataChoice`, or your own dataclass with the same `load`.
+        process: A `ProcessChoice`, or your own dataclass with the same `build`.
+        order: An `OrderChoice`, or your own dataclass with the same `build`.
+        network: A `NetworkChoice`, or your own dataclass with the same `build`.
+    """
 
     name: str
-    """Its name for `dmb.app.recipes.recipe`; `FILE.py:FUNCTION` for your own."""
     data: Any
-    """A `DataChoice`, or your own dataclass with the same `load`."""
     process: Any
-    """A `ProcessChoice`, or your own dataclass with the same `build`."""
     order: Any = field(default_factory=OrderChoice)
-    """An `OrderChoice`, or your own dataclass with the same `build`."""
     network: Any
-    """A `NetworkChoice`, or your own dataclass with the same `build`."""
     head: Literal["mean", "score", "unscaled_score"] = "mean"
     training: TrainingSettings
 

@@ -103,28 +103,32 @@ def meaningless(values: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DataChoice:
-    """How the data are read."""
+    """How the data are read.
+
+    Args:
+        source: The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`, `.fasta`, `.smi`, `.jsonl`;
+            a folder of images; or a folder of codes from `dmb tokenize`.
+        read_as: Read a file as this kind of data; None: as its extension says.
+        length: Tokens per sequence, for text; for records, symbols of the longest one to keep.
+        encoding: How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json.
+        levels: Levels per channel of an image; None: 256.
+        size: Crop each image to a square and resize it to this many pixels a side; None: use images of one size
+            unchanged.
+        most_states: Maximum number of states of an array; None: 65,536.
+        kinds: Kinds of columns of a table, where the rules are wrong: zip=category,born=date,age=number,id=drop.
+        bins: Maximum number of states of a column of numbers or dates; None: one for every 50 training rows, from 64 to
+            1,024.
+    """
 
     source: Annotated[str, Fixed]
-    """The name of built-in data; a file: text, `.npy`, `.npz`, `.csv`, `.parquet`, `.fasta`, `.smi`, `.jsonl`; a folder
-    of images; or a folder of codes from `dmb tokenize`."""
     read_as: Kind | None = None
-    """Read a file as this kind of data; None: as its extension says."""
     length: int | None = None
-    """Tokens per sequence, for text; for records, symbols of the longest one to keep."""
     encoding: str = "characters"
-    """How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json."""
     levels: int | None = None
-    """Levels per channel of an image; None: 256."""
     size: int | None = None
-    """Crop each image to a square and resize it to this many pixels a side; None: use images of one size unchanged."""
     most_states: int | None = None
-    """Maximum number of states of an array; None: 65,536."""
     kinds: str = ""
-    """Kinds of columns of a table, where the rules are wrong: zip=category,born=date,age=number,id=drop."""
     bins: int | None = None
-    """Maximum number of states of a column of numbers or dates; None: one for every 50 training rows, from 64 to
-    1,024."""
 
     def load(
         self,
@@ -147,38 +151,41 @@ class DataChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessChoice:
-    """The forward process."""
+    """The forward process.
+
+    Args:
+        process: The kind of noise: a bridge on a line, a bridge whose clocks vary in time, a bridge on a tree of
+            clusters, masking with a learned schedule for each state (GenMD4), or uniform noise.
+        order: Which states lie on top: frequent ones (as in the paper), rare ones (as in its code), or large values.
+        init: Initial rates: everything gathers in the top state, at once (gather) or in stages (nested); all clocks
+            have the same rate (uniform); or rates that lead from the data's marginals to uniform ones (match).
+        floor: Rate of all other clocks for init gather and nested; 0 switches them off, until a step of learn=linear.
+        learn: What Matrix-learning changes: the logarithms of the rates, which leaves slow clocks slow; or the rates,
+            as the paper's authors do, which wakes all clocks.
+        stages: Number of stages, from fine to coarse, for init nested and grouping frequency.
+        tied: Share one set of rates among all positions.
+        mask: Add a mask: one more state, on top, that data never visit.
+        grouping: How the clusters of a tree are formed: by neighbours (text, codes), by value (shades), by frequency
+            (in stages), or by codebook vectors (codes).
+        clusters: Number of clusters on each level of a tree by co-occurrence or vectors, from fine to coarse; levels
+            with as many clusters as states, or more, are left out.
+        ratio: How many times faster each level of a tree is than the level above it.
+        schedule: How fast clock time runs. With canonical and paced the share of changed tokens grows evenly, whatever
+            the rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear.
+    """
 
     process: Literal["bridge", "varying", "tree", "tokenwise", "uniform"] = "bridge"
-    """The kind of noise: a bridge on a line, a bridge whose clocks vary in time, a bridge on a tree of clusters,
-    masking with a learned schedule for each state (GenMD4), or uniform noise."""
     order: Literal["ascending", "descending", "natural"] = "ascending"
-    """Which states lie on top: frequent ones (as in the paper), rare ones (as in its code), or large values."""
     init: Literal["gather", "nested", "uniform", "match"] = "gather"
-    """Initial rates: everything gathers in the top state, at once (gather) or in stages (nested); all clocks have the
-    same rate (uniform); or rates that lead from the data's marginals to uniform ones (match)."""
     floor: float = 1e-5
-    """Rate of all other clocks for init gather and nested; 0 switches them off, until a step of learn=linear."""
     learn: Literal["log", "linear"] = "log"
-    """What Matrix-learning changes: the logarithms of the rates, which leaves slow clocks slow; or the rates, as the
-    paper's authors do, which wakes all clocks."""
     stages: int = 3
-    """Number of stages, from fine to coarse, for init nested and grouping frequency."""
     tied: bool = False
-    """Share one set of rates among all positions."""
     mask: bool = False
-    """Add a mask: one more state, on top, that data never visit."""
     grouping: Literal["cooccurrence", "value", "frequency", "vectors"] = "cooccurrence"
-    """How the clusters of a tree are formed: by neighbours (text, codes), by value (shades), by frequency (in stages),
-    or by codebook vectors (codes)."""
     clusters: str = "12,5"
-    """Number of clusters on each level of a tree by co-occurrence or vectors, from fine to coarse; levels with as many
-    clusters as states, or more, are left out."""
     ratio: float = 5.0
-    """How many times faster each level of a tree is than the level above it."""
     schedule: Literal["loglinear", "geometric", "linear", "canonical", "paced"] = "loglinear"
-    """How fast clock time runs. With canonical and paced the share of changed tokens grows evenly, whatever the
-    rates; with canonical until 0.1 % are left, with paced until clocks have run as long as with loglinear."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
         """The process for `data`; one of your own may take its random numbers from `generator`."""
@@ -218,15 +225,18 @@ class ProcessChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class OrderChoice:
-    """The order in which positions are written, for networks that follow one."""
+    """The order in which positions are written, for networks that follow one.
+
+    Args:
+        write_order: The order of writing, for networks ordered, causal and columns: random; learned, by a speed for
+            each position that is smooth along texts and images (each column of a table has its own); or fixed, from
+            left to right, columns in turn. Tables with more than 32 columns have one network that writes in any order.
+            None: fixed for network causal, otherwise random.
+        tilt: Initial differences between learned speeds: standard deviation of their random weights.
+    """
 
     write_order: Literal["random", "learned", "fixed"] | None = None
-    """The order of writing, for networks ordered, causal and columns: random; learned, by a speed for each position
-    that is smooth along texts and images (each column of a table has its own); or fixed, from left to right, columns in
-    turn. Tables with more than 32 columns have one network that writes in any order. None: fixed for network causal,
-    otherwise random."""
     tilt: float = 0.003
-    """Initial differences between learned speeds: standard deviation of their random weights."""
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> WriteOrder | None:
         """The order for `data`, its random weights drawn from `generator`; None if the network decides."""
@@ -259,26 +269,29 @@ def axes_of(data: DataSet) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkChoice:
-    """The network that turns noise into data."""
+    """The network that turns noise into data.
+
+    Args:
+        network: The kind of network. ordered learns by whole paths, in any order, causal from left to right; columns is
+            a network for each column of a table, or one for all (an mlp, twice as wide, with one more block) if there
+            are more than 32. These three mask positions, and bring the settings for it along.
+        blocks: Number of blocks.
+        width: Size of hidden vectors.
+        heads: Number of attention heads, for transformers.
+        placed: Tell a transformer the place of each position, not only distances between positions; for images.
+        conditioning: Size of the vector that tells all layers the time and the class.
+        dropout: Share of activations that are dropped in training.
+        classes: Condition on the class labels of the data.
+    """
 
     network: Literal["mlp", "transformer", "ordered", "causal", "columns"] = "transformer"
-    """The kind of network. ordered learns by whole paths, in any order, causal from left to right; columns is a network
-    for each column of a table, or one for all (an mlp, twice as wide, with one more block) if there are more than 32.
-    These three mask positions, and bring the settings for it along."""
     blocks: int = 4
-    """Number of blocks."""
     width: int = 96
-    """Size of hidden vectors."""
     heads: int = 4
-    """Number of attention heads, for transformers."""
     placed: bool = False
-    """Tell a transformer the place of each position, not only distances between positions; for images."""
     conditioning: int = 64
-    """Size of the vector that tells all layers the time and the class."""
     dropout: float = 0.1
-    """Share of activations that are dropped in training."""
     classes: bool = False
-    """Condition on the class labels of the data."""
 
     def __post_init__(self) -> None:
         for name, most in {
