@@ -3,14 +3,17 @@
 import json
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import dmb
 from commands import dmb_, flags
+from dmb.app.cli.parsing import SamplerName
 from dmb.app.cli.train import shown
 from dmb.app.recipes import RECIPES, recipe
 from dmb.app.runs import Run
+from dmb.sampling import SAMPLERS
 
 TINY = ["--accelerator", "cpu", *flags(score_steps=2, width=16, blocks=1, batch_size=8, evaluate_sequences=8)]
 
@@ -91,6 +94,10 @@ def test_several_such_settings_are_in_one_line(capsys):
 def test_what_a_recipe_has_without_need_is_not_refused(name):
     recipe(name).check_changes(recipe(name))
     recipe(name).check_changes(recipe(name).changed(width=16))
+
+
+def test_all_samplers_can_be_named():
+    assert set(get_args(SamplerName)) == SAMPLERS.keys()
 
 
 def test_help_lists_all_recipes_and_data(capsys):

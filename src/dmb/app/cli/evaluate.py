@@ -1,12 +1,12 @@
 """`dmb evaluate`."""
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
+from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, Split, command
 from dmb.app.display import counting, notes
 from dmb.app.evaluation import likelihood, record_quality, table_quality
 from dmb.app.runs import Run, of_step
@@ -16,7 +16,7 @@ from dmb.training.engine import device
 
 def evaluate(
     run: RunFolder,
-    split: Literal["train", "validation", "test"] = "test",
+    split: Split = "test",
     data: Annotated[str | None, arg(metavar="PATH")] = None,
     sequences: int | None = None,
     samples: int = 1,

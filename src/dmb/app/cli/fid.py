@@ -2,12 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, command
+from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, SamplerName, Split, command
 from dmb.app.display import counting, notes
 from dmb.app.evaluation import RealImages, image_quality
 from dmb.app.runs import Run, of_step
@@ -16,10 +16,10 @@ from dmb.training.engine import device
 
 def fid(
     run: RunFolder,
-    split: Literal["train", "validation", "test"] = "test",
+    split: Split = "test",
     images: int = 10_000,
     calls: int = 64,
-    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    sampler: SamplerName | None = None,
     guidance: float = 1.0,
     score: bool = False,
     weights: Annotated[Path | None, arg(metavar="FILE")] = None,

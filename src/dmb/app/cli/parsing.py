@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 from tyro.conf import Positional, arg
@@ -27,6 +27,8 @@ OwnRecipe = Annotated[
 OnDevice = Annotated[Accelerator, arg(help="where to compute; auto: on a GPU if there is one.")]
 OutFile = Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])]
 AsJson = Annotated[bool, arg(name="json")]
+Split = Literal["train", "validation", "test"]
+SamplerName = Literal["ancestral", "first_hitting", "tweedie", "euler"]
 """Options that several commands have."""
 
 _PLAIN = {

@@ -1,12 +1,12 @@
 """`dmb sample`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.parsing import AsJson, OnDevice, OutFile, OwnRecipe, RunFolder, command
+from dmb.app.cli.parsing import AsJson, OnDevice, OutFile, OwnRecipe, RunFolder, SamplerName, command
 from dmb.app.display import counting, notes, say
 from dmb.app.evaluation import draw
 from dmb.app.runs import Run
@@ -20,7 +20,7 @@ def sample(
     n: Annotated[int, arg(aliases=["-n"])] = 8,
     length: int | None = None,
     calls: int | None = None,
-    sampler: Literal["ancestral", "first_hitting", "tweedie", "euler"] | None = None,
+    sampler: SamplerName | None = None,
     template: str | None = None,
     blank: str = "_",
     label: str | None = None,
