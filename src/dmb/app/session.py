@@ -1,14 +1,13 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
-import copy
 import shlex
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from dmb.app.display import Display, counting, duration, of_first_process, say
@@ -137,24 +136,17 @@ def introduce(console: Console, data: DataSet) -> None:
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
-    """Estimated time of all steps of Score-learning on this device, from trial steps that are discarded.
+    """Estimated time of all steps of Score-learning on a CPU, from trial steps of a copy.
 
     There are up to five of them, in about a second: a single one may be slow by chance.
     """
-    model = copy.deepcopy(model)  # a step leaves traces
-    rows = torch.arange(min(settings.sequences // settings.accumulate, len(data.train)))
-    x_0 = data.train[rows].to(model.device)
-    label = data.train.labels(rows) if model.num_classes else None
-    estimator = model.estimator(settings)
-    generator = torch.Generator(model.device).manual_seed(0)
+    trial = BridgeLearner(model, data, replace(settings, compile=False), engine(accelerator="cpu"))
     seconds: list[float] = []
-    with torch.random.fork_rng(devices=[]):
-        while len(seconds) < 2 or (len(seconds) < 6 and sum(seconds) < 1):
-            began = time.perf_counter()
-            model.loss(x_0, label=label, generator=generator, **estimator.score).mean().backward()
-            seconds.append(time.perf_counter() - began)
-    each = statistics.median(seconds[1:])  # the first one warms up
-    return 1.2 * each * settings.accumulate * settings.total_steps  # a fifth for optimiser and evaluations
+    while len(seconds) < 2 or (len(seconds) < 6 and sum(seconds) < 1):
+        began = time.perf_counter()
+        trial.score_step()
+        seconds.append(time.perf_counter() - began)
+    return 1.2 * statistics.median(seconds[1:]) * settings.total_steps  # the first warms up; a fifth for evaluations
 
 
 def _check_same_model(before: Recipe, now: Recipe) -> None:

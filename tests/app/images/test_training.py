@@ -14,7 +14,7 @@ from dmb.app.images import VQVAE, TokenizerSettings, perplexity, psnr, train_tok
 from dmb.app.images.training import TokenizerLearner
 from dmb.data import DataSet, Picture, Rows
 from dmb.training import engine
-from dmb.training.checkpoint import Checkpoints
+from dmb.training.checkpoint import Checkpoint, Checkpoints
 from stopping import StopAfter, same
 
 QUICK = {"steps": 12, "batch_size": 8, "warmup": 3, "log_every": 3, "evaluate_every": 5, "evaluate_images": 20}
@@ -74,6 +74,20 @@ def test_a_run_stopped_at_any_step_resumes_to_the_same_bits(straight, tmp_path, 
         for made in (reports, before + after)
     )
     assert again == told
+
+
+def test_a_run_begun_with_version_0_2_goes_on_to_the_same_bits(straight, tmp_path):
+    (vqvae, reports, _), data = straight, pictures()
+    before = list(train(make(), data, tmp_path, stop=StopAfter(8)))
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    newest = checkpoints.newest()
+    own = {"cycle", "phase", "phase_step", "running_bits", "prior_bits", "seen_bits"}  # which it did not have
+    state = {name: value for name, value in newest.state.items() if name not in own}
+    checkpoints.save(8, Checkpoint(newest.tensors, state | {"seen_loss": newest.state["seen_bits"]}))
+    again = make(seed=9)
+    after = list(train(again, data, tmp_path, resume=True))
+    assert same(again.state_dict(), vqvae.state_dict())
+    assert [report.loss for report in before + after] == [report.loss for report in reports]
 
 
 def test_reports_come_when_they_should_and_evaluations_tell_what_the_model_does():

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -19,33 +18,6 @@ _BATCH = 256  # images or grids that go through the convolutions at once
 _CODEBOOK = "codebook"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """What defines a VQ-VAE besides its images, and cannot change during training.
-
-    Args:
-        grid: Height and width of the grid of codes that an image becomes.
-        codes: Number of codes in the codebook.
-        width: Channels of the convolutions at the grid.
-        blocks: Residual blocks in the encoder, and in the decoder.
-        code_width: Dimension of a code's vector.
-        decay: Decay per step of the moving averages that codes follow.
-        revive: A code used less often than this share of the mean is moved to where images are.
-    """
-
-    grid: int = 8
-    codes: int = 512
-    width: int = 64
-    blocks: int = 2
-    code_width: int = 16
-    decay: float = 0.9
-    revive: float = 0.1
-
-    def sizes(self) -> dict[str, int | float]:
-        """These settings, without those that a subclass adds."""
-        return {field.name: getattr(self, field.name) for field in fields(Architecture)}
-
-
 class VQVAE(Pretrained):
     """An autoencoder whose middle is a grid of codes (van den Oord et al. 2017).
 
@@ -53,7 +25,13 @@ class VQVAE(Pretrained):
         size: height and width of the images; `size / grid` is a power of 2. Widths are halved at every doubling of the
             resolution.
         channels: 3 for colour, 1 for grey.
-        sizes: fields of `Architecture`.
+        grid: height and width of the grid of codes that an image becomes.
+        codes: number of codes in the codebook.
+        width: channels of the convolutions at the grid.
+        blocks: residual blocks in the encoder, and in the decoder.
+        code_width: dimension of a code's vector.
+        decay: decay per step of the moving averages that codes follow.
+        revive: a code used less often than this share of the mean is moved to where images are.
 
     >>> vqvae = VQVAE(size=8, channels=1, grid=4, codes=16, width=8)
     >>> images = torch.zeros(2, 8, 8, 1, dtype=torch.uint8)
@@ -65,23 +43,36 @@ class VQVAE(Pretrained):
 
     kind = "VQ-VAE"
 
-    def __init__(self, *, size: int = 32, channels: int = 3, **sizes: Any):
+    def __init__(
+        self,
+        *,
+        size: int = 32,
+        channels: int = 3,
+        grid: int = 8,
+        codes: int = 512,
+        width: int = 64,
+        blocks: int = 2,
+        code_width: int = 16,
+        decay: float = 0.9,
+        revive: float = 0.1,
+    ):
         super().__init__()
-        own = Architecture(**sizes)
-        halvings = (size // own.grid).bit_length() - 1 if own.grid > 0 else 0
-        if halvings < 1 or size != own.grid << halvings:
-            raise ValueError(f"size / grid must be a power of 2, at least 2, got {size} / {own.grid}")
-        check_num_blocks(own.blocks)
-        if min(channels, own.width) < 1:
-            raise ValueError(f"channels and width must be at least 1, got {channels} and {own.width}")
-        self.size, self.channels, self.grid, self.codes, self.architecture = size, channels, own.grid, own.codes, own
-        self.encoder = _encoder(channels, own.width, own.blocks, halvings, own.code_width)
-        self.quantizer = Quantizer(own.codes, own.code_width, decay=own.decay, revive=own.revive)
-        self.decoder = _decoder(channels, own.width, own.blocks, halvings, own.code_width)
+        halvings = (size // grid).bit_length() - 1 if grid > 0 else 0
+        if halvings < 1 or size != grid << halvings:
+            raise ValueError(f"size / grid must be a power of 2, at least 2, got {size} / {grid}")
+        check_num_blocks(blocks)
+        if min(channels, width) < 1:
+            raise ValueError(f"channels and width must be at least 1, got {channels} and {width}")
+        self.size, self.channels, self.grid, self.codes = size, channels, grid, codes
+        self._sizes = {"width": width, "blocks": blocks, "code_width": code_width, "decay": decay, "revive": revive}
+        self.encoder = _encoder(channels, width, blocks, halvings, code_width)
+        self.quantizer = Quantizer(codes, code_width, decay=decay, revive=revive)
+        self.decoder = _decoder(channels, width, blocks, halvings, code_width)
 
     def config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        return {"size": self.size, "channels": self.channels, **self.architecture.sizes()}
+        own = {"size": self.size, "channels": self.channels, "grid": self.grid, "codes": self.codes}
+        return own | self._sizes
 
     @property
     def device(self) -> torch.device:

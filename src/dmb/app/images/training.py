@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from dmb._core.seeding import seed_of, seeded
-from dmb.app.images.autoencoder import VQVAE, Architecture
+from dmb.app.images.autoencoder import VQVAE
 from dmb.app.images.codes import picture_of
 from dmb.data import DataSet
 from dmb.data.sources.images import size_hint
@@ -25,10 +25,17 @@ from dmb.training.state import Learner, cause_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSettings(Architecture):
+class TokenizerSettings:
     """The sizes of a VQ-VAE, and how to train it.
 
     Args:
+        grid: Height and width of the grid of codes that an image becomes.
+        codes: Number of codes in the codebook.
+        width: Channels of the convolutions at the grid.
+        blocks: Residual blocks in the encoder, and in the decoder.
+        code_width: Dimension of a code's vector.
+        decay: Decay per step of the moving averages that codes follow.
+        revive: A code used less often than this share of the mean is moved to where images are.
         steps: Number of training steps.
         batch_size: Images per step, over all processes.
         learning_rate: Learning rate after warm-up; it falls to 0 along a quarter of a cosine by the last step.
@@ -46,6 +53,14 @@ class TokenizerSettings(Architecture):
     """
 
     cycles, score_tolerance, tolerance = 1, 0.0, 0.0  # of Algorithm 1, which is a cycle of Score-learning here
+
+    grid: int = 8
+    codes: int = 512
+    width: int = 64
+    blocks: int = 2
+    code_width: int = 16
+    decay: float = 0.9
+    revive: float = 0.1
 
     steps: int = 8000
     batch_size: int = 32
@@ -70,6 +85,11 @@ class TokenizerSettings(Architecture):
         return self.steps
 
     total_steps = score_steps
+
+    def sizes(self) -> dict[str, Any]:
+        """What defines the VQ-VAE besides its images, and cannot change during training."""
+        names = ("grid", "codes", "width", "blocks", "code_width", "decay", "revive")
+        return {name: getattr(self, name) for name in names}
 
     def build(self, data: DataSet) -> VQVAE:
         """A VQ-VAE for the images of `data`, with initial weights drawn from the seed."""
