@@ -322,6 +322,16 @@ def test_mistakes_in_a_template_of_numbers_are_named(text, message):
         Grid([2, 2], 4).template(text, 4)
 
 
+def test_a_template_file_of_several_arrays_is_named(tmp_path):
+    """It was a traceback."""
+    with (tmp_path / "template.npy").open("wb") as file:
+        np.savez(file, np.zeros(4, dtype=int), np.zeros(4, dtype=int))
+    with pytest.raises(ValueError, match=r"template.npy cannot be read: it must hold one array, got 2"):
+        Grid([2, 2], 4).template(str(tmp_path / "template.npy"), 4)
+    np.save(tmp_path / "template.npy", np.zeros(0, dtype=int))
+    assert Grid([2, 2], 4).template(str(tmp_path / "template.npy"), 4).tolist() == [-1] * 4
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -575,6 +585,7 @@ def test_the_longest_column_name_that_fits_is_meant():
         ("size=1\r\n\r\nkind=2\r\n", "the template must be one line, got 3"),
         ("sise=1", "must name columns 'size', 'kind' as column=value, got 'sise=1'"),
         ("size", "as column=value, got 'size'"),
+        ("size=" + "1" * 200_000, "the template cannot be read: field larger than field limit"),
         ("size=3", "column 'size' must be one of '1', '2', got '3'"),
         ("kind=x", "column 'kind' must be one of '0', .* and 42 more, got 'x'"),
     ],

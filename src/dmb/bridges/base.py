@@ -362,7 +362,7 @@ class Bridge(Pretrained, ABC):
         if rows not in (1, count):
             raise ValueError(f"template must have 1 row or {count}, got {rows}")
         if self.lengths is not None:
-            template = self.lengths.ended(template, count, device=self.device, generator=generator)
+            template = self.lengths.complete_template(template, count, device=self.device, generator=generator)
             tokens = torch.arange(self.num_states, device=self.device) != self.lengths.padding
             legal = tokens if legal is None else legal.to(self.device) & tokens[: legal.shape[-1]]
         kept, given = split_template(self.states, template)

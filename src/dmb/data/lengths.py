@@ -75,7 +75,7 @@ class Lengths(Configurable):
         """`-log p(length)`."""
         return -self.p.to(length.device).log()[length - 1]
 
-    def ended(
+    def complete_template(
         self,
         template: Int[Tensor, "..."] | None,
         count: int,

@@ -71,7 +71,7 @@ def test_columns_take_values_to_choose_from_and_values_that_are_typed(kind):
         codec.columns[1].labels.index(EVIL),
         codec.columns[2].labels.index("no"),
     ]
-    label = codec.columns[0].called(3)
+    label = codec.columns[0].display_name(3)
     assert table.template(label, "", None).tolist() == [3, -1, -1]
     with pytest.raises(ValueError, match="column 'colour' must be one of"):
         table.template("", "green", "")

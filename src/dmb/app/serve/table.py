@@ -42,7 +42,7 @@ class TableKind(Kind):
 
     def inputs(self) -> list[Any]:
         if len(self.codec.names) > MOST_COLUMNS:
-            example = f"{self.codec.names[0]}={self.codec.columns[0].called(0)}"
+            example = f"{self.codec.names[0]}={self.codec.columns[0].display_name(0)}"
             return [gr.Textbox(label="Known values", info=f"column=value, column=value; such as {example}")]
         gr.Markdown("Choose or type values for some columns; the others are left to the model.")
         boxes = []
@@ -111,7 +111,7 @@ def summary(column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray,
 
 def _name(column: Column, state: int) -> str:
     """What a state is called on the page, where an empty text cannot be seen or chosen."""
-    return column.called(state) or "(empty)"
+    return column.display_name(state) or "(empty)"
 
 
 def _histogram(

@@ -20,6 +20,7 @@ from dmb._core.files import written_whole
 from dmb.data.codecs.base import Cells, Codec, Symbols, View, filled, shortened
 from dmb.data.columns import Category, Column, Date, Number, Value
 from dmb.data.columns.base import shown
+from dmb.data.reading import as_value_error
 
 _DESCRIBED = 12  # columns
 
@@ -121,7 +122,8 @@ class Columns(Codec):
 
     def _given(self, text: str, blank: str) -> dict[int, tuple[int, Value]]:
         """The state and the value of each column that a template gives."""
-        lines = list(csv.reader(io.StringIO(text.strip("\r\n"), newline=""), skipinitialspace=True))
+        with as_value_error("the template cannot be read", csv.Error):
+            lines = list(csv.reader(io.StringIO(text.strip("\r\n"), newline=""), skipinitialspace=True))
         if len(lines) > 1:
             raise ValueError(f"the template must be one line, got {len(lines)}: put commas between columns")
         given: dict[int, tuple[int, Value] | None] = {}
@@ -144,7 +146,7 @@ class Columns(Codec):
         """A missing value is called so."""
         cells: Symbols = [
             [
-                column.called(token) if 0 <= token < len(column) else None
+                column.display_name(token) if 0 <= token < len(column) else None
                 for column, token in zip(self.columns, row, strict=True)
             ]
             for row in tokens.tolist()

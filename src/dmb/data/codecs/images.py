@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dmb._core.files import write_array, written_whole
 from dmb.data.codecs.base import FOLDER, Codec, Images, View, filled
-from dmb.data.reading import as_value_error
+from dmb.data.reading import arrays, as_value_error
 from dmb.data.splits import Split
 
 SHADES = np.array(list(" ░▒▓█"))
@@ -107,7 +107,10 @@ class Grid(Codec):
 
     def _load(self, path: Path) -> np.ndarray:
         with as_value_error(f"the template {path} cannot be read"):
-            values = np.load(path, allow_pickle=False)
+            members = arrays(path)
+            if len(members) != 1:
+                raise ValueError(f"it must hold one array, got {len(members)}")
+            [values] = members.values()
         if values.dtype.kind not in "iu":
             raise ValueError(f"the template {path} must hold integers, got {values.dtype}")
         if values.ndim != 1 and values.shape not in (tuple(self.shape), (1, *self.shape)):

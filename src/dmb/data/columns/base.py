@@ -72,7 +72,7 @@ class Column(Configurable, ABC):
         """The state that stands for a missing value, if the column has any."""
         return self.labels.index("") if "" in self.labels else None
 
-    def called(self, state: int) -> str:
+    def display_name(self, state: int) -> str:
         """What a state is called where "nothing at all" would not be seen."""
         return self.labels[state] or "missing"
 

@@ -59,7 +59,7 @@ class Category(Column):
     def missing(self) -> int | None:
         return self._missing
 
-    def called(self, state: int) -> str:
+    def display_name(self, state: int) -> str:
         return "missing" if self.known[state] is None else self.labels[state]
 
     def describe(self) -> str:
