@@ -98,6 +98,18 @@ def test_only_the_order_of_ranks_matters():
     assert not torch.allclose(network(x, turn=turn), network(x, turn=POSITIONS - 1 - turn), atol=1e-2)
 
 
+def test_tokens_of_one_turn_do_not_see_each_other_in_a_pass_or_in_a_cache():
+    network, x, last = transformer(), tokens(1), torch.tensor([[2]])
+    together, apart = torch.tensor([[0, 0, 1, 9, 9, 9, 9]]), torch.tensor([[0, 1, 2, 9, 9, 9, 9]])
+    whole = network(x, turn=together)[:, 2:3]
+    assert (whole - network(x, turn=apart)[:, 2:3]).abs().max() > 1e-3
+    for at in ([[0, 1]], [[1, 0]]):  # in which order they are read does not matter
+        filled = torch.ones(1, 2, dtype=torch.bool)
+        x_t = torch.where(together < 1, x, STATES - 1)
+        found = network.cache(1, 2).outputs_at(x_t, together, torch.tensor(at), filled, last)
+        torch.testing.assert_close(found, whole, rtol=0, atol=1e-5)
+
+
 def test_without_ranks_what_stands_was_written_from_left_to_right_and_masks_see_it_all():
     network, x, mask = transformer(), tokens(1), STATES - 1
     x[0, [0, 3, 4]] = mask
@@ -172,22 +184,25 @@ def test_a_width_that_heads_cannot_share_is_refused():
 
 
 def writings(seed, rows=4):
-    """Positions that are written in blocks of random sizes, some slots of some rows empty, and what is asked after each."""
+    """Positions that are written in turns of random sizes, some slots of some rows empty, and what is asked after each."""
     generator = seeded("writings", seed)
     order = torch.rand(rows, POSITIONS, generator=generator).argsort(-1)
     x, written = tokens(rows, seed), torch.zeros(rows, dtype=torch.long)
-    turn, x_t = order.argsort(-1), torch.full_like(x, STATES - 1)
-    while (written < POSITIONS - 1).any():
+    x_t, turn = torch.full_like(x, STATES - 1), torch.full_like(x, 1000)
+    for step in itertools.count():
         size = int(torch.randint(0, 4, (), generator=generator))
         filled = torch.rand(rows, size, generator=generator) < 0.7
         filled &= written[:, None] + filled.cumsum(-1) < POSITIONS  # one is left to ask
         slot = written[:, None] + filled.cumsum(-1) - 1
         at = torch.where(filled, order.gather(1, slot.clamp(0)), 0)
         written = written + filled.sum(-1)
-        x_t = torch.where(turn < written[:, None], x, STATES - 1)
+        new = (order.argsort(-1) < written[:, None]) & (turn == 1000)
+        x_t, turn = torch.where(new, x, x_t), torch.where(new, step, turn)
         left = min(int((POSITIONS - written).min()), 2)
         ask = torch.stack([order[row, int(written[row]) :][-left:] for row in range(rows)])
-        yield x_t, at, filled, ask, torch.where(x_t == STATES - 1, POSITIONS, turn)
+        yield x_t, turn, at, filled, ask
+        if (written == POSITIONS - 1).all():
+            return
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["plain", "labelled"])
@@ -198,10 +213,10 @@ def test_a_cache_says_what_reading_everything_again_does(seed, placed, labelled)
     network = transformer(placed=placed, num_classes=3 if labelled else 0, beside=beside)
     label = torch.tensor([0, 2, -1, 1]) if labelled else None
     steps = list(writings(seed))
-    cache, written = network.cache(4, sum(step[1].shape[1] for step in steps) + 2), 0
-    for x_t, at, filled, ask, turn in steps:
+    cache, written = network.cache(4, sum(step[2].shape[1] for step in steps) + 2), 0
+    for x_t, turn, at, filled, ask in steps:
         again = network(x_t, turn=turn, label=label).take_along_dim(ask[..., None], 1)
-        torch.testing.assert_close(cache.outputs_at(x_t, at, filled, ask, label), again, rtol=0, atol=1e-5)
+        torch.testing.assert_close(cache.outputs_at(x_t, turn, at, filled, ask, label), again, rtol=0, atol=1e-5)
         written += int(filled.sum())
     assert written >= 4 * (POSITIONS - 1)
     assert again.std() > 0.1
@@ -213,7 +228,7 @@ def test_written_one_by_one_the_outputs_are_those_of_one_pass_along_the_path():
     new = torch.zeros(5, 0, dtype=torch.long)
     for step in range(POSITIONS):
         at, x_t = order[:, step : step + 1], torch.where(turn < step, x, STATES - 1)
-        outputs.append(cache.outputs_at(x_t, new, torch.ones_like(new, dtype=torch.bool), at))
+        outputs.append(cache.outputs_at(x_t, turn, new, torch.ones_like(new, dtype=torch.bool), at))
         new = at
     whole = network(x, turn=turn).gather(1, order[..., None].expand(-1, -1, STATES))
     torch.testing.assert_close(torch.cat(outputs, 1), whole, rtol=0, atol=1e-5)

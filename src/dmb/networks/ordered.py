@@ -108,10 +108,11 @@ class OrderedTransformerBase(TransformerBase, OrderedNetwork):
 class OrderedTransformer(OrderedTransformerBase):
     """Two streams through one set of weights, so that one pass answers for every position of a path.
 
-    Position `i` has a content, which sees the contents of turns up to its own, and a query, whose token is hidden and
-    which sees the contents of earlier turns. The queries are what the outputs are made of. (XLNet, arXiv 1906.08237,
-    has such streams.) A content never changes once it is written, so that sampling can keep its keys and values. In
-    every block there is also one learned value that everyone sees: the first query has nothing else to look at.
+    Position `i` has a content, which sees itself and the contents of earlier turns, and a query, whose token is hidden
+    and which sees the contents of earlier turns. The queries are what the outputs are made of. (XLNet, arXiv
+    1906.08237, has such streams.) A content never changes once it is written, so that sampling can keep its keys and
+    values. In every block there is also one learned value that everyone sees: the first query has nothing else to look
+    at.
 
     A query starts from the tokens beside it, with masks for those that are not written yet: for every distance `k` in
     `beside`, `W_k [e(x_{i-k}), e(x_{i+k})]` is added to it. Without them it needs its first block to find them; a
@@ -169,10 +170,10 @@ class OrderedTransformer(OrderedTransformerBase):
         self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None, label: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b d n"]:
         turn = self.default_turns(x_t) if turn is None else turn
-        later, earlier = turn[:, :, None], turn[:, None]
-        seen = torch.cat([earlier <= later, earlier < later], dim=1)
         at = torch.arange(self.num_positions, device=x_t.device)[None]
-        written = self.around(turn, at) < later
+        earlier = turn[:, None] < turn[:, :, None]
+        seen = torch.cat([earlier | (at == at.T), earlier], dim=1)
+        written = self.around(turn, at) < turn[:, :, None]
         beside = torch.where(written, self.around(x_t, at), self.num_states - 1)
         return self.streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
 
@@ -228,31 +229,34 @@ class KVCache:
         shape = (batch, heads, slots, weight.shape[1] // heads)
         self._network, self._length = network, 0
         self._filled = torch.zeros(batch, slots, dtype=torch.bool, device=weight.device)
+        self._turn = torch.zeros(batch, slots, dtype=torch.long, device=weight.device)
         self._blocks = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in network.blocks]
 
     def outputs_at(
         self,
         x_t: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
         at: Int[Tensor, "b k"],
         filled: Bool[Tensor, "b k"],
         query_positions: Int[Tensor, "b m"],
         label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
-        """Outputs at some positions, after the new tokens have been read, one after the other.
+        """Outputs at some positions, after the new tokens have been read.
 
         Args:
             x_t: the tokens written so far, new ones included, and masks.
+            turn: the turn of each position.
             at: the positions of new tokens.
             filled: which of them exist; rows with fewer tokens leave slots empty.
             query_positions: positions that are not written yet.
             label: as for `OrderedNetwork.forward`.
         """
         slots = slice(self._length, self._length + at.shape[1])
-        self._filled[:, slots], self._length = filled, slots.stop
-        slot = torch.arange(slots.stop, device=at.device)
-        before = slot <= slot[slots, None]  # new tokens see what was there, and each other in turn
-        seen = torch.cat([before, before.new_ones(query_positions.shape[1], slots.stop)])
-        seen = seen & self._filled[:, None, : slots.stop]
+        self._filled[:, slots], self._turn[:, slots], self._length = filled, turn.gather(1, at), slots.stop
+        slot, used = torch.arange(slots.stop, device=at.device), slice(slots.stop)
+        contents = (self._turn[:, None, used] < self._turn[:, slots, None]) | (slot == slot[slots, None])
+        seen = torch.cat([contents, contents.new_ones(len(at), query_positions.shape[1], slots.stop)], dim=1)
+        seen = seen & self._filled[:, None, used]
         tokens, beside = x_t.gather(1, at), self._network.around(x_t, query_positions)
         kept = [(*each, slots) for each in self._blocks]
         return self._network.streams(tokens, at, query_positions, beside, label, seen, kept)

@@ -45,11 +45,11 @@ def in_order(
     given = torch.zeros_like(x_T, dtype=torch.bool) if decoding.given is None else decoding.given
     order, known = turn.argsort(dim=-1), given.sum(-1, keepdim=True)
     blanks, first = positions - known, int(known.max())
-    if shares is None:  # rows with fewer blanks than others are finished first
-        sizes = (torch.arange(max(1, int(blanks.max())), device=device) < blanks).long()
-    else:
-        call = by_call(turn, shares, given)
-        sizes = turn.new_zeros(batch, len(shares) - 1).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
+    # one position per call finishes rows with fewer blanks than others first
+    calls = max(1, int(blanks.max())) if shares is None else len(shares) - 1
+    call = turn - known if shares is None else by_call(turn, shares, given)
+    sizes = turn.new_zeros(batch, calls).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
+    turn = torch.where(given, turn, known + call)  # positions of one call have one turn, and do not see each other
     left = (blanks - sizes.cumsum(-1)) / blanks.clamp(min=1).double()
     widths, times = sizes.amax(0).tolist(), left.amax(0).tolist()
     legal = states.data_states.expand(batch, positions, -1) if decoding.legal is None else decoding.legal
@@ -64,11 +64,10 @@ def in_order(
             ask, real = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
             log_p = []
             for label, cache in asked:
-                if cache is None:  # what is not written comes last
-                    later = torch.where(x == states.num_states - 1, positions, turn)
-                    output = network.outputs_at(x, ask, later, label)
+                if cache is None:
+                    output = network.outputs_at(x, ask, turn, label)
                 else:
-                    output = cache.outputs_at(x, *new, ask, label)
+                    output = cache.outputs_at(x, turn, *new, ask, label)
                 exact = output.to(numerics.at_least_float32(output))
                 exact = torch.where(legal.take_along_dim(ask[..., None], 1), exact, -torch.inf)
                 log_p.append(numerics.log_normalise(exact))
