@@ -66,7 +66,7 @@ class Run:
     @classmethod
     def create(cls, path: Path, recipe: Recipe, data: DataSet) -> "Run":
         """A new folder for a run of `recipe` on `data`; never over an old one."""
-        cls.refuse_existing(path)
+        cls.check_free(path)
         about = {
             "version": __version__,
             "created": time.strftime("%Y-%m-%d %H:%M"),
@@ -90,7 +90,7 @@ class Run:
         return run
 
     @staticmethod
-    def refuse_existing(path: Path) -> None:
+    def check_free(path: Path) -> None:
         """Raise a ValueError if `path` exists, except for the remains of a killed `create`."""
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")

@@ -56,7 +56,7 @@ def session(
             _check_same_model(run.recipe, recipe)
             data = run.data(progress=progress)
         else:
-            Run.refuse_existing(path)
+            Run.check_free(path)
             data = recipe.data.load(progress=progress)
     model = recipe.build(data)
     fabric = launch()

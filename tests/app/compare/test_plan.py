@@ -120,10 +120,10 @@ def test_a_last_line_cut_short_by_a_kill_does_not_count(planned, made_up):
 def test_another_run_in_the_folder_is_refused_by_the_name_of_the_setting(planned, made_up):
     job = planned().jobs()[0]
     made_up(job)
-    job.refuse_another()
+    job.check_same()
     other = planned(network={"blocks": 2}).jobs()[0]
     with pytest.raises(ValueError, match=r"mdlm/seed-0 is another run, with network.blocks=1, not 2: choose another"):
-        other.refuse_another()
+        other.check_same()
 
 
 def test_a_run_from_before_a_setting_existed_has_its_default(planned, made_up):
@@ -132,7 +132,7 @@ def test_a_run_from_before_a_setting_existed_has_its_default(planned, made_up):
     config = json.loads((job.path / "run.json").read_text())
     del config["recipe"]["training"]["patience"]
     (job.path / "run.json").write_text(json.dumps(config))
-    job.refuse_another()
+    job.check_same()
     assert job.task() is None
 
 
@@ -141,7 +141,7 @@ def test_a_folder_of_something_else_is_refused(planned):
     job.path.mkdir(parents=True)
     (job.path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="exists already"):
-        job.refuse_another()
+        job.check_same()
 
 
 def test_a_folder_takes_more_rows_and_seeds(planned):

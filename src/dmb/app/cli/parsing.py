@@ -121,7 +121,7 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
         prog: the command's name in messages.
         options: as for `tyro.cli`.
     """
-    _refuse_unusable(arguments)
+    _check_words(arguments)
     helping = "--help" in arguments or "-h" in arguments
     config = _CONFIG if helping else (*_CONFIG, tyro.conf.HelptextFromCommentsOff)  # to look for it takes as long again
     said, page = io.StringIO(), io.StringIO()
@@ -138,7 +138,7 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **optio
         raise ValueError(f"{one_line(said.getvalue(), page.getvalue())}; see {prog} --help") from None
 
 
-def _refuse_unusable(arguments: list[str]) -> None:
+def _check_words(arguments: list[str]) -> None:
     """Raise a ValueError if a word is empty where that means nothing, or not UTF-8, which run folders cannot keep."""
     for before, word in pairwise(["", *arguments]):
         flag, _, value = word.partition("=")

@@ -30,7 +30,7 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
     wanted = {name: recipe(choice).changed(seed=seed) for name, choice in RUNS.items()}
     out = out or new_folder(wanted["algorithm-1"])
     for name in wanted:
-        Run.refuse_existing(out / name)  # before a minute of training
+        Run.check_free(out / name)  # before a minute of training
     for name, choice in wanted.items():
         code = session(choice, out / name, resume=False, console=notes)
         if code:

@@ -39,12 +39,12 @@ class Job:
     def __str__(self) -> str:
         return f"{self.row.name} seed {self.seed}"
 
-    def refuse_another(self) -> None:
+    def check_same(self) -> None:
         """Raise a ValueError if the folder holds anything else than this run."""
         if (self.path / "run.json").exists():
-            self.recipe.refuse_another(Run.open(self.path).recipe, f"{self.path} is another run")
+            self.recipe.check_same(Run.open(self.path).recipe, f"{self.path} is another run")
         else:
-            Run.refuse_existing(self.path)
+            Run.check_free(self.path)
 
     def write_recipe(self) -> None:
         """Write the file that `dmb train` reads."""
@@ -131,7 +131,7 @@ class Plan:
         rows = tuple(dict.fromkeys(self.rows + there.rows))
         for row in rows:
             old, new = (row.apply(plan.recipe, plan.data, plan.steps) for plan in (there, self))
-            new.refuse_another(old, f"{self.out} is another comparison")
+            new.check_same(old, f"{self.out} is another comparison")
         commands = [*dict.fromkeys(there.commands + self.commands)]
         return replace(self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands)
 

@@ -23,7 +23,7 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
         raise ValueError(f"--workers must be at least 1, got {workers}")
     whole, failures = plan.with_earlier(), dict[Path, str]()
     for job in whole.jobs():
-        job.refuse_another()
+        job.check_same()
     _write(whole, failures)
     jobs = plan.jobs()
     # earlier rows that were evaluated otherwise are evaluated again, to stand in one table

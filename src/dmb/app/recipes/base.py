@@ -75,7 +75,7 @@ class Recipe:
         if idle:
             raise ValueError("; ".join(idle))
 
-    def refuse_another(self, there: "Recipe", what: str) -> None:
+    def check_same(self, there: "Recipe", what: str) -> None:
         """Raise a ValueError that says `what` is there, and how its settings differ from these."""
         own = self.settings()
         differ = [f"{name}={value}, not {own.get(name)}" for name, value in self.differences(there).items()]
