@@ -31,7 +31,7 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: $(READY)  ## every benchmark; each prints ratios measured side by side in one run
-	for benchmark in cost variance sampling known_entropy conditionals; do $(BIN)/python benchmarks/$$benchmark.py; done
+	for benchmark in cost variance known_entropy conditionals; do $(BIN)/python benchmarks/$$benchmark.py; done
 
 $(DOCS_READY): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

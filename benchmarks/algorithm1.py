@@ -62,17 +62,17 @@ def main(out: tyro.conf.Positional[Path] = Path("runs/algorithm1.png")) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     cycles = [(reports[0], reports[-2], reports[-1]) for reports in learned()]
     print("cycle  KL(μ||p_0)  J_Q before    after  rates before        after                bound")
-    for number, (before, after, end) in enumerate(cycles, 1):
-        assert end.validation is not None
+    bounds = [end.validation for *_, end in cycles if end.validation is not None]
+    for number, ((before, after, _), end) in enumerate(zip(cycles, bounds, strict=True), 1):
         rates = "  ".join(f"{min(r.alpha or []):.1e} to {max(r.alpha or []):.2f}" for r in (before, after))
-        bound = f"{end.validation.bits_per_token:.4f} ± {end.validation.stderr:.4f}"
+        bound = f"{end.bits_per_token:.4f} ± {end.stderr:.4f}"
         j_q = f"{before.prior_bits:10.1e}  {after.prior_bits:7.1e}"
         print(f"{number:5d}  {before.marginal_bits:10.4f}  {j_q}  {rates}  {bound}")
-    numbers = range(1, len(cycles) + 1)
-    left.semilogy(numbers, [before.marginal_bits for before, _, _ in cycles], marker="o", markersize=4)
-    bounds = [end.validation for *_, end in cycles if end.validation is not None]
+    left.semilogy(
+        range(1, len(cycles) + 1), [before.marginal_bits for before, _, _ in cycles], marker="o", markersize=4
+    )
     bits, errors = [bound.bits_per_token for bound in bounds], [bound.stderr for bound in bounds]
-    middle.errorbar(numbers, bits, errors, marker="o", markersize=4, capsize=3)
+    middle.errorbar(range(1, len(cycles) + 1), bits, errors, marker="o", markersize=4, capsize=3)
     for number, trace in enumerate(exact(), 1):
         rises = sum(late.kl > early.kl for early, late in pairwise(trace))
         fall = f"{trace[0].kl:.4f} -> {trace[-1].kl:.1e} nats in {len(trace) - 1} cycles; rises: {rises}"

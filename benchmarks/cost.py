@@ -1,4 +1,5 @@
-"""What a bridge costs in time and peak memory (Linux): closed forms, and a training step beside plain cross-entropy.
+"""What a bridge costs in time and peak memory (Linux): closed forms beside dense rows, a training step beside plain
+cross-entropy, and writing with a cache of keys and values beside reading everything again at each call.
 
 python benchmarks/cost.py
 """
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
 import dmb
+from dmb.networks import OrderedNetwork
 
 ROUNDS = 3
 DRAWS = {"closed form": 20, "rows, then multinomial": 1}
@@ -23,6 +25,8 @@ BATCH, POSITIONS = 64, 256
 STEPS = {27: (32, 128, 4), 50_257: (4, 64, 1)}
 """For n states: batch, positions, steps that are timed."""
 LOSSES = ("cross-entropy", "bridge, mean head", "bridge, score head", "masked diffusion, mean head")
+WRITES = ("keys and values kept", "everything read again")
+SAMPLES, LETTERS = 16, 64
 SIZES, ELEMENTS = (27, 128, 512, 2048, 8192, 50_257), 4_000_000
 
 
@@ -64,6 +68,20 @@ def training_step(way: str, n: int) -> Callable[[], object]:
         optimiser.step()
 
     return step
+
+
+class ReadsAgain(dmb.OrderedTransformer):
+    """The same network, which keeps nothing of what it has computed."""
+
+    cache = OrderedNetwork.cache
+
+
+def writing(way: str, calls: int) -> Callable[[], object]:
+    """Sample by a network that has not been trained, which costs the same; both ways draw the very same samples."""
+    states, kind = dmb.States.with_mask(LETTERS, 27), dmb.OrderedTransformer if way == WRITES[0] else ReadsAgain
+    network = kind(states, blocks=4, width=128, heads=4)
+    bridge = dmb.OrderedBridge(dmb.orders.Random(LETTERS), network, states)
+    return lambda: bridge.sample(SAMPLES, calls=calls, generator=torch.Generator().manual_seed(0))
 
 
 def measure(make: Callable[..., Callable[[], object]], repeats: int, *arguments: object) -> tuple[float, float]:
@@ -115,6 +133,9 @@ def main() -> None:
     for n, (batch, positions, steps) in STEPS.items():
         print(f"\na training step, n = {n:,}: batch {batch} × {positions} positions, 4 blocks of width 256")
         compare(training_step, dict.fromkeys(LOSSES, steps), n)
+    for calls in (LETTERS, 16, 4):
+        print(f"\n{SAMPLES} samples of {LETTERS} letters in {calls} calls, 4 blocks of width 128")
+        compare(writing, dict.fromkeys(WRITES, 1), calls)
 
 
 if __name__ == "__main__":

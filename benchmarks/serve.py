@@ -40,9 +40,8 @@ def main() -> None:
 
 def measure(server: subprocess.Popen[str]) -> None:
     assert server.stdout is not None
-    found = re.search(r"http://\S+", server.stdout.readline())
-    assert found is not None
-    with httpx.Client(base_url=found[0], timeout=LONGEST, limits=httpx.Limits(max_connections=VISITORS)) as client:
+    [address] = re.findall(r"http://\S+", server.stdout.readline())
+    with httpx.Client(base_url=address, timeout=LONGEST, limits=httpx.Limits(max_connections=VISITORS)) as client:
         alone = min(call(client, seed) for seed in range(5))
         print(f"one visitor: {alone:.2f} s a call")
         before = memory(server.pid)
@@ -51,11 +50,10 @@ def measure(server: subprocess.Popen[str]) -> None:
                 began = time.perf_counter()
                 waits = list(pool.map(lambda seed: call(client, seed), range(VISITORS)))
                 took = time.perf_counter() - began
-            lost = sum(wait != wait for wait in waits)
             kept = [wait for wait in waits if wait == wait]
             print(
-                f"round {number}: {VISITORS} visitors, {lost} lost; wait median {median(kept):.2f} s, worst "
-                f"{max(kept):.2f} s; {VISITORS / took:.1f} calls per second; memory {memory(server.pid):.0f} MB "
+                f"round {number}: {VISITORS} visitors, {VISITORS - len(kept)} lost; wait median {median(kept):.2f} s, "
+                f"worst {max(kept):.2f} s; {VISITORS / took:.1f} calls per second; memory {memory(server.pid):.0f} MB "
                 f"({memory(server.pid) - before:+.0f})",
                 flush=True,
             )

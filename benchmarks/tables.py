@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 import tyro
+from pandas.api.types import is_numeric_dtype
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -34,13 +35,13 @@ ROUNDS, FITTED = 5, 5000
 
 def coded(frame: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     """Categories as numbers, and gaps as -1, for scikit-learn."""
-    columns = {}
-    for name in frame:
-        if pd.api.types.is_numeric_dtype(like[name]):
-            columns[name] = frame[name].astype(float).fillna(-1.0)
-        else:
-            columns[name] = pd.Categorical(frame[name], like[name].dropna().unique()).codes.astype(float)
-    return pd.DataFrame(columns)
+
+    def numbers(name: str) -> Any:
+        if is_numeric_dtype(like[name]):
+            return frame[name].astype(float).fillna(-1.0)
+        return pd.Categorical(frame[name], like[name].dropna().unique()).codes.astype(float)
+
+    return pd.DataFrame({name: numbers(name) for name in frame})
 
 
 def trees(training: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
@@ -51,7 +52,7 @@ def trees(training: pd.DataFrame, count: int, seed: int) -> pd.DataFrame:
     for name in others:
         before = list(made.columns)
         real = coded(training[before], training)
-        numeric = pd.api.types.is_numeric_dtype(training[name])
+        numeric = is_numeric_dtype(training[name])
         tree = (DecisionTreeRegressor if numeric else DecisionTreeClassifier)(min_samples_leaf=5, random_state=seed)
         tree.fit(real, coded(training[[name]], training)[name])
         leaves = pd.Series(np.arange(len(training))).groupby(tree.apply(real)).apply(np.array)
@@ -103,7 +104,7 @@ def impute(model: dmb.TableModel | None, training: pd.DataFrame, real: pd.DataFr
     real = real.reset_index(drop=True)
     hidden = pd.DataFrame(rng.random(real.shape) < 0.2, columns=real.columns) & real.notna()
     holes = real.mask(hidden)
-    numeric = [name for name in real if pd.api.types.is_numeric_dtype(real[name])]
+    numeric = [name for name in real if is_numeric_dtype(real[name])]
     codes, gaps = coded(training, training), coded(holes, training).mask(hidden | real.isna())
     known, boosting = codes.mask(training.isna()), HistGradientBoostingRegressor(random_state=seed)
     with_gaps = known.mask(rng.random(known.shape) < 0.2)
@@ -142,7 +143,7 @@ def drawn_by(name: str, training: pd.DataFrame, count: int, seed: int, epochs: i
         raise SystemExit(f"{name} needs the package ctgan: pip install ctgan, or leave out --networks") from error
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - what ctgan draws from
-    numbers = [column for column in training if pd.api.types.is_numeric_dtype(training[column])]
+    numbers = [column for column in training if is_numeric_dtype(training[column])]
     full = training.fillna({column: training[column].mean() for column in numbers}).fillna("missing")
     few = [column for column in training if column not in numbers or training[column].nunique() <= 20]
     model = getattr(ctgan, name)(epochs=epochs, enable_gpu=False)
@@ -175,14 +176,15 @@ def main(
     for path in tables:
         frame = pd.read_csv(path)
         order = np.random.default_rng(seed).permutation(len(frame))
-        training, real = (frame.iloc[part].reset_index(drop=True) for part in np.split(order, [len(frame) * 4 // 5]))
-        real = real[:rows]
-        print(f"{path}: {len(training):,} rows to learn, {len(real):,} to compare with, {frame.shape[1]} columns")
         codec = dmb.data.load(path).codec
         assert isinstance(codec, dmb.data.Columns)
-        training, real = training[codec.names], real[codec.names]
+        parts = np.split(order, [len(frame) * 4 // 5])
+        training, real = (frame[codec.names].iloc[part].reset_index(drop=True) for part in parts)
+        print(
+            f"{path}: {len(training):,} rows to learn, {len(real[:rows]):,} to compare with, {frame.shape[1]} columns"
+        )
         model = None if rivals else dmb.TableModel(bins=bins, random_state=seed)
-        compare(model, training, real, seed, imputation, networks)
+        compare(model, training, real[:rows], seed, imputation, networks)
 
 
 def compare(

@@ -132,15 +132,11 @@ def conforms(value: Any, hint: Any) -> bool:
         return isinstance(value, list | tuple) and all(conforms(item, inner[0]) for item in value)
     if origin is dict and inner:
         return isinstance(value, dict) and all(conforms(item, inner[1]) for item in value.values())
-    if hint in (None, types.NoneType):
-        return value is None
-    if hint is bool:
-        return isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MOST
     if hint is float:
         return isinstance(value, float) or conforms(value, int)
-    return isinstance(value, hint) if hint in (str, list, dict) else True
+    return isinstance(value, hint) if hint in (str, list, dict, bool, types.NoneType) else True
 
 
 def _in_words(hint: Any) -> str:

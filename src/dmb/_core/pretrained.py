@@ -138,7 +138,18 @@ class Pretrained(Configurable, nn.Module):
                 )
                 for name in (CONFIG, WEIGHTS)
             )  # fmt: skip
-        model, tensors = cls._read(config_path, read_tensors(weights_path).tensors)
+        tensors: Mapping[str, Tensor] = read_tensors(weights_path).tensors
+        try:
+            config = json.loads(config_path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+            if not isinstance(config, dict):
+                raise ValueError("not a JSON object")
+            found = config.pop("format", None)
+            if found != FORMAT:
+                raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
+            config, tensors = cls.upgraded(config, tensors)
+            model: Model = cls.from_config(config, tensors)
+        except Exception as error:  # a description can be wrong in any way
+            raise ValueError(f"{config_path} does not describe a {cls.kind}: {error}") from error
         try:
             model.load_tensors(tensors)
         except (RuntimeError, ValueError) as error:
@@ -152,20 +163,6 @@ class Pretrained(Configurable, nn.Module):
     def upgraded(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
         """The description and tensors of a model that an earlier version wrote, as this version writes them."""
         return config, tensors
-
-    @classmethod
-    def _read(cls: type[Model], path: Path, tensors: Mapping[str, Tensor]) -> tuple[Model, Mapping[str, Tensor]]:
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-            if not isinstance(config, dict):
-                raise ValueError("not a JSON object")
-            found = config.pop("format", None)
-            if found != FORMAT:
-                raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
-            config, tensors = cls.upgraded(config, tensors)
-            return cls.from_config(config, tensors), tensors
-        except Exception as error:  # a description can be wrong in any way
-            raise ValueError(f"{path} does not describe a {cls.kind}: {error}") from error
 
 
 def _refuse_constant(name: str) -> None:

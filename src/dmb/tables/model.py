@@ -210,8 +210,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             draw: draw the gaps of a row from their joint distribution instead, as multiple imputation needs.
             random_state: seed of draws; default: new ones each time.
         """
-        schema = nw.from_native(X, eager_only=True).schema
-        real = {name: dtype.is_float() for name, dtype in schema.items()}
+        real = {name: dtype.is_float() for name, dtype in nw.from_native(X, eager_only=True).schema.items()}
         return frames.write(self.filled(frames.read(X), draw, random_state, real), X)
 
     def filled(
@@ -265,8 +264,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def classes(self, column: str) -> list[Value]:
         """The values of a column that `predict_proba` speaks of; for a number, the means of its bins."""
-        position = self._position(column)
-        known = self._codec.columns[position]
+        known = self._codec.columns[self._position(column)]
         return [value for state, value in enumerate(known.means()) if state != known.missing]
 
     def log_prob(self, X: Any, *, draws: int = 4, random_state: int | None = None) -> LogProb:
@@ -295,16 +293,15 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder."""
-        codec = self._codec
-        self.bridge_.save_pretrained(folder)
         kept = nw.from_native(self._like_rows(), eager_only=True)
         about = {
             "settings": {name: value for name, value in self.get_params().items() if name != "report"},
-            "codec": codec.to_config(),
+            "codec": self._codec.to_config(),
             "notes": self.notes_,
             "library": str(kept.implementation.value),
             "types": frames.types(kept.to_native()),
         }
+        self.bridge_.save_pretrained(folder)
         write_json(Path(folder) / "table.json", about)
 
     @classmethod

@@ -80,7 +80,8 @@ def quality(
     columns = [_Codes(*(part[name] for part in parts)) for name in names]
     tables = [np.stack([column.parts[part] for column in columns], axis=1) for part in range(3)]
     kinds = np.array([not column.numeric for column in columns])
-    targets = [i for i, column in enumerate(columns) if 2 <= column.distinct() <= _CLASSES][-_TARGETS:]
+    distinct = [len(np.unique(np.concatenate(column.parts[1:]))) for column in columns]  # of real rows
+    targets = [i for i, number in enumerate(distinct) if 2 <= number <= _CLASSES][-_TARGETS:]
     steps = itertools.count(1)
 
     def advance() -> None:
@@ -147,10 +148,6 @@ class _Codes:
             codes = {name: code for code, name in enumerate(sorted({str(v) for part in parts for v in part}))}
             values = [[codes[str(value)] for value in part] for part in parts]
         self.parts = [np.array(part, dtype=float) for part in values]
-
-    def distinct(self) -> int:
-        """Number of values that real rows have."""
-        return len(np.unique(np.concatenate(self.parts[1:])))
 
     def likeness(self) -> float:
         one, other = self.parts[:2]
@@ -224,7 +221,9 @@ def _classifier(x: np.ndarray, categories: np.ndarray, seed: int, **options: Any
 def _copies(tables: list[np.ndarray], categories: np.ndarray, rng: np.random.Generator) -> float:
     """As many training as real rows; the distance of two categories is 0 or 1, that of two numbers of their ranks."""
     size = min(len(tables[1]), len(tables[2]), 2000)
-    synthetic, real, training = (_some(table, size, rng) for table in tables)
+    synthetic, real, training = (
+        table if len(table) <= size else table[rng.choice(len(table), size, replace=False)] for table in tables
+    )
     parts = []
     for column, category in enumerate(categories):
         values = [np.nan_to_num(table[:, column], nan=-1.0) for table in (synthetic, real, training)]
@@ -249,10 +248,6 @@ def _moment(value: Any) -> Any:
         return value
     moment = value if isinstance(value, datetime) else datetime.combine(value, time())
     return moment.replace(tzinfo=UTC).timestamp()
-
-
-def _some(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    return rows if len(rows) <= most else rows[rng.choice(len(rows), most, replace=False)]
 
 
 def _variation(one: np.ndarray, other: np.ndarray) -> float:
