@@ -84,7 +84,7 @@ class Learner(ABC):
     """A model in training: all that `Trainer` needs of it, and what a checkpoint holds of it.
 
     All processes call its methods together. A model without a forward process, such as a VQ-VAE, has Score-learning
-    only, which is to say any learning at all.
+    only: steps on its own loss.
 
     Args:
         best: the model that is handed in. From the first evaluation on it has the best weights so far.
@@ -96,8 +96,8 @@ class Learner(ABC):
     def __init__(self, best: Pretrained, settings: Any, fabric: Engine):
         self.best, self.settings, self.fabric, self.progress = best, settings, fabric, Progress()
         self.modules: dict[str, nn.Module] = {}
-        self.optimisers: dict[str, tuple[torch.optim.Optimizer, nn.Module]] = {}  # each with whose parameters it has
-        self.others: dict[str, Tensor] = {}  # filled in place by a resumed run
+        self.optimisers: dict[str, tuple[torch.optim.Optimizer, nn.Module]] = {}  # with the modules that they move
+        self.others: dict[str, Tensor] = {}  # a resumed run fills them in place
 
     def matrix_is_over(self) -> bool:
         """Whether Matrix-learning of this cycle has ended, or does not take place."""
@@ -180,11 +180,11 @@ class BridgeLearner(Learner):
         self.network = copy.deepcopy(bridge.network)
         self.infill = bridge.infill_share(settings)
         self.joint = settings.matrix_objective == "joint"  # every step of Score-learning teaches the rates as well
-        if (marks := given_embedding(self.network)) is not None:
-            # marks that no loss reaches would keep several processes waiting for their gradient
-            marks.requires_grad_(self.infill > 0 or bridge.lengths is not None)
-            if marks.requires_grad:
-                init_given_embedding(self.network, seeded(settings.seed, "marks", device=marks.device))
+        if (embedding := given_embedding(self.network)) is not None:
+            # one that no loss reaches would keep several processes waiting for its gradient
+            embedding.requires_grad_(self.infill > 0 or bridge.lengths is not None)
+            if embedding.requires_grad:
+                init_given_embedding(self.network, seeded(settings.seed, "marks", device=embedding.device))
         self.average = AveragedModel(self.network, multi_avg_fn=self._move_average)
         self.average.requires_grad_(False)
         if settings.compile:
