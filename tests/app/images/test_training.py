@@ -167,7 +167,7 @@ def test_patience_ends_training(tmp_path):
 def test_training_leaves_the_global_generator_as_it_was():
     learner = TokenizerLearner(make(), pictures(), TokenizerSettings(), engine(accelerator="cpu"))
     before = torch.get_rng_state()
-    learner.learn(images(pictures(), pictures().train)[:4])
+    learner.score_step()
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -177,7 +177,7 @@ def test_in_half_precision_the_codes_are_kept_in_full():
     )
     inner = []
     learner.model.encoder[0].register_forward_hook(lambda *parts: inner.append(parts[-1].dtype))
-    learner.learn(images(pictures(), pictures().train)[:8])
+    learner.score_step()
     assert inner == [torch.bfloat16]
     assert learner.model.quantizer.codebook.dtype == torch.float32
 

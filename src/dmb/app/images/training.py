@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
-from torch import Tensor
 
 from dmb._core.seeding import seed_of, seeded
 from dmb.app.images.autoencoder import VQVAE
@@ -156,18 +154,15 @@ class TokenizerLearner(Learner):
         super().__init__(vqvae, settings, fabric)
         self.data, self.codec, self.model = data, picture_of(data), copy.deepcopy(vqvae).train()
         self.wrapped = fabric.setup_module(self.model)
-        self._optimiser = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.99))  # its rate: see `learn`
+        self._optimiser = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.99))  # its rate: see `score_step`
         self._wrapped_optimiser: Any = fabric.setup_optimizers(self._optimiser)
         self.modules, self.optimisers = {"vqvae": self.model}, {"optimiser": (self._optimiser, self.model)}
 
     def score_step(self) -> tuple[float, float]:
-        settings, fabric = self.settings, self.fabric
-        batch = self.data.train.batch(settings.batch_size, step=self.progress.step, seed=settings.seed)
-        return self.learn(torch.from_numpy(self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank])))
-
-    def learn(self, images: UInt8[Tensor, "b h w c"]) -> tuple[float, float]:
-        """Learn from this process's share of a batch; gives the loss of all, and the norm of the gradient."""
+        """Learn from this process's share of the batch of this step."""
         settings, progress, fabric = self.settings, self.progress, self.fabric
+        batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
+        images = torch.from_numpy(self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank]))
         rate = settings.learning_rate * progress.warmup_factor(settings.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = rate * math.cos(math.pi / 2 * progress.schedule(settings.steps))
