@@ -42,8 +42,7 @@ def measure(server: subprocess.Popen[str]) -> None:
     assert server.stdout is not None
     [address] = re.findall(r"http://\S+", server.stdout.readline())
     with httpx.Client(base_url=address, timeout=LONGEST, limits=httpx.Limits(max_connections=VISITORS)) as client:
-        alone = min(call(client, seed) for seed in range(5))
-        print(f"one visitor: {alone:.2f} s a call")
+        print(f"one visitor: {min(call(client, seed) for seed in range(5)):.2f} s a call")
         before = memory(server.pid)
         for number in range(1, ROUNDS + 1):
             with ThreadPoolExecutor(VISITORS) as pool:

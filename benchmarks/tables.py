@@ -207,9 +207,8 @@ def compare(
         tell("TableModel", lambda: model.fit(training).sample(len(real), random_state=seed))
         known = with_known_values(model, real[:2000])
         bits = -model.log_prob(known).value / np.log(2)
-        codec = model.codec_
-        states = ", ".join(f"{name} {len(column)}" for name, column in zip(codec.names, codec.columns, strict=True))
-        print(f"  states: {states}")
+        states = zip(model.codec_.names, map(len, model.codec_.columns), strict=True)
+        print("  states:", ", ".join(f"{name} {count}" for name, count in states))
         print(f"  at most {bits.mean():.2f} ± {bits.std() / len(bits) ** 0.5:.2f} bits per row", end="")
         print(f"; {len(real[:2000]) - len(known)} of {len(real[:2000]):,} rows have a value that is new", flush=True)
     if imputation:

@@ -143,8 +143,7 @@ class Pretrained(Configurable, nn.Module):
             config = json.loads(config_path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
             if not isinstance(config, dict):
                 raise ValueError("not a JSON object")
-            found = config.pop("format", None)
-            if found != FORMAT:
+            if (found := config.pop("format", None)) != FORMAT:
                 raise ValueError(f"it has format {found}, but this version of dmb reads {FORMAT}")
             config, tensors = cls.upgraded(config, tensors)
             model: Model = cls.from_config(config, tensors)
