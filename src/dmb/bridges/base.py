@@ -17,7 +17,7 @@ from dmb.bridges import versions
 from dmb.data.lengths import Lengths
 from dmb.data.splits import Split
 from dmb.networks import Network
-from dmb.objectives.bound import Bound
+from dmb.objectives.bound import Bound, given_like
 from dmb.objectives.variance import CostBaseline, Reduce, TimeDensity
 from dmb.orders import WriteOrder
 from dmb.processes.states import States
@@ -254,12 +254,8 @@ class Bridge(Pretrained, ABC):
     ) -> tuple[Int[Tensor, "b d"], Int[Tensor, " b"] | None, Bool[Tensor, "b d"] | None]:
         """What a loss is computed of, checked, on the model's device; padding is given."""
         x_0 = self.states.data("x_0", x_0).to(self.device)  # checked before the move: a check on a GPU would block
-        label = self._label(label, len(x_0))
-        if given is not None:
-            if given.shape != x_0.shape:
-                raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
-            given = given.to(self.device)
-        return x_0, label, self._given(x_0, given)
+        given = None if given is None else given_like(x_0, given)
+        return x_0, self._label(label, len(x_0)), self._given(x_0, given)
 
     def _rows(
         self, x_0: Int[Tensor, "N d"] | Split, label: Tensor | None, given: Tensor | None

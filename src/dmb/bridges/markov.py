@@ -304,11 +304,11 @@ class MarkovBridge(Bridge):
     ) -> Float[Tensor, "b d n"]:
         """The network's output. Labels and given positions are passed only to modules that accept them."""
         if given is not None and given_embedding(self.network) is not None:
-            # where noise never looks like data, a token is known with or without a mark, which would only disturb
+            # where noise never looks like data, all see that a token is known: to be marked as given would only disturb
             given = given & numerics.pick(self.process.ambiguous_states[None], x_t)
-        told = {"label": label, "given": given}
-        told = {name: told[name] for name in self._takes if told[name] is not None}
-        return self.without_padding(self.network(x_t, now.t, **told))
+        options = {"label": label, "given": given}
+        options = {name: options[name] for name in self._takes if options[name] is not None}
+        return self.without_padding(self.network(x_t, now.t, **options))
 
     def corrupt(
         self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None
@@ -350,9 +350,9 @@ class MarkovBridge(Bridge):
 
     @property
     def knows_given(self) -> bool:
-        """Whether the network has learned to tell given tokens from noise; one without marks is taken at its word."""
-        marks = given_embedding(self.network)
-        return "given" in self._takes and (marks is None or bool(marks.any()))
+        """Whether the network has learned to tell given tokens from noise; if it has no way to, it is trusted."""
+        vectors = given_embedding(self.network)
+        return "given" in self._takes and (vectors is None or bool(vectors.any()))
 
     @property
     def believes_given(self) -> bool:

@@ -44,7 +44,7 @@ class Network(nn.Module, Configurable, ABC):
 
     def config(self) -> dict[str, Any]:
         if self._options is None:
-            return {}
+            return super().config()
         return {"num_states": self.num_states, "num_positions": self.num_positions, **self._options}
 
 

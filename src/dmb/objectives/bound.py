@@ -70,18 +70,23 @@ def expected_nats(nats: Float[Tensor, " b"], tokens: Int[Tensor, " b"] | None) -
     return torch.zeros_like(nats) if tokens is None else nats.sum() / tokens.sum() * tokens
 
 
+def given_like(x_0: Int[Tensor, "N d"], given: Bool[Tensor, "N d"]) -> Bool[Tensor, "N d"]:
+    """The given positions on the device of the data; a ValueError if they are of another shape."""
+    if given.shape != x_0.shape:
+        raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
+    return given.to(x_0.device)
+
+
 def check_given(
     given: Bool[Tensor, "N d"] | None, x_0: Int[Tensor, "N d"]
 ) -> tuple[Bool[Tensor, "N d"] | None, Int[Tensor, " N"] | None]:
     """The given positions, checked, and how many others each row has."""
     if given is None:
         return None, None
-    if given.shape != x_0.shape:
-        raise ValueError(f"given must have the shape of x_0, {list(x_0.shape)}, got {list(given.shape)}")
-    given = given.to(x_0.device)
+    given = given_like(x_0, given)
     tokens = (~given).sum(-1)
     if not tokens.all():
-        raise ValueError(f"given must leave out a position of every row, got all of row {int(tokens.argmin())}")
+        raise ValueError(f"given must leave at least one unknown position per row; row {int(tokens.argmin())} has none")
     return given, tokens
 
 

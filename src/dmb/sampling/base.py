@@ -86,11 +86,11 @@ class Decoding:
             log_posterior = _nucleus(log_posterior, self.top_p)
         return log_posterior
 
-    def guided(self, told: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None) -> Tensor:
+    def guided(self, output: Float[Tensor, "b m n"], without: Float[Tensor, "b m n"] | None = None) -> Tensor:
         """Outputs with the label, away from those `without` it."""
         if without is None:
-            return told
-        guided = without + self.guidance * (told - without)
+            return output
+        guided = without + self.guidance * (output - without)
         return torch.where(without > -torch.inf, guided, -torch.inf)  # -inf - -inf is nan
 
     def keep_given(self, x: Int[Tensor, "b d"], x_T: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
@@ -118,7 +118,8 @@ class Denoiser(Decoding):
 
     def log_posterior(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, restricted to legal tokens, guided, tempered and cut to its nucleus."""
-        return self.shaped(*map(self._restricted, self._told(self.model._log_posterior, x_t, now)))
+        each = (self.model._log_posterior(x_t, now, label, self.given) for label in self.labels())
+        return self.shaped(*map(self._restricted, each))
 
     def log_score(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
         """`log s(x_t, t)`; with the mean head that of the posterior above, with the score head guided itself."""
@@ -128,11 +129,7 @@ class Denoiser(Decoding):
             return self.process._log_score(self.log_posterior(x_t, now), x_t, now)
         if self.temperature != 1 or self.top_p != 1:
             raise ValueError("temperature and top_p act on the posterior over clean tokens, which needs head='mean'")
-        return self.guided(*self._told(self.model._log_score, x_t, now))
-
-    def _told(self, evaluate: Callable[..., Tensor], x_t: Int[Tensor, "b d"], now: SolvedTime) -> list[Tensor]:
-        """The model's output, and for guidance also its output without the label."""
-        return [evaluate(x_t, now, label, self.given) for label in self.labels()]
+        return self.guided(*(self.model._log_score(x_t, now, label, self.given) for label in self.labels()))
 
     def _restricted(self, log_posterior: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
         if self.legal is None:
