@@ -14,8 +14,8 @@ from dmb.data.reading import Progress, ignore_progress
 
 AT_ONCE = 64  # a change of it changes what a seed gives
 
+# called with what is about to be done, gives a context, whose value is called with what is done and all there is
 Stages = Callable[[str], AbstractContextManager[Progress]]
-"""Called with what is about to be done, gives a context, whose value is called with what is done and all there is."""
 
 
 def unwatched(what: str) -> AbstractContextManager[Progress]:

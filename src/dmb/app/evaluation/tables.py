@@ -17,8 +17,7 @@ from dmb.data.reading import existing
 from dmb.data.sources.table import Table, read_table
 from dmb.data.splits import tenths
 
-MOST_ROWS = 10_000
-"""Rows that are drawn and compared, unless told otherwise."""
+MOST_ROWS = 10_000  # rows that are drawn and compared, unless told otherwise
 
 
 @dataclass(frozen=True, kw_only=True)

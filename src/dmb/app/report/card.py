@@ -20,13 +20,12 @@ from dmb.data.codecs import Columns, ImageCodec, Records, Text
 from dmb.version import __version__
 
 MARK = "<!-- Written by dmb card. Delete this line, and dmb card will not replace this file. -->"
+# codecs, and the tag and the task of the Hub that they stand for
 KINDS = (
     (Text, "text", "text-generation"), (Records, "sequences", "other"), (Columns, "table", "other"),
     (ImageCodec, "images", "unconditional-image-generation"),
 )  # fmt: skip
-"""Codecs, and the tag and the task of the Hub that they stand for."""
-ON_HUB = {"cifar10": "uoft-cs/cifar10"}
-"""Built-in data that the Hub has."""
+ON_HUB = {"cifar10": "uoft-cs/cifar10"}  # built-in data that the Hub has
 CARDS = Environment(
     loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True,
     finalize=lambda value: escaped(value) if type(value) is str else value,  # Markdown is of another type

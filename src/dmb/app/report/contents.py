@@ -19,12 +19,11 @@ from dmb.data.codecs import Cells
 from dmb.networks import OrderedNetwork, OrderedTransformer, Transformer
 from dmb.sampling import State
 
+# states of a path that a page shows, and how many samples a report may have
 SHOWN, SAMPLES = 8, (256, 64, 32, 16, 8, 4)
-"""States of a path that a page shows, and how many samples a report may have."""
-MOVED = 0.05
-"""What has changed by a smaller factor in training has not moved."""
+MOVED = 0.05  # what has changed by a smaller factor in training has not moved
+# of all samples: floating-point operations, some seconds on two cores; and numbers in their posterior
 BUDGET, LARGEST = 5e11, 2**22
-"""Of all samples: floating-point operations, some seconds on two cores; and numbers in their posterior."""
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
     finalize=lambda value: printable(value) if type(value) is str else value,  # HTML is of another type
@@ -58,16 +57,13 @@ class OpenRun:
     def __init__(self, run: Run, device: str = "cpu"):
         summary = run.summary()
         self.run, self.codec, self.bridge, self.records = run, run.codec, run.bridge(device), read_metrics(run.path)
-        self.source = Path(run.recipe.data.source).name
-        """A file without its folders."""
-        self.best = best(self.records)
-        """The evaluation that the model in the folder comes from."""
+        self.source = Path(run.recipe.data.source).name  # a file without its folders
+        self.best = best(self.records)  # the evaluation that the model in the folder comes from
         self.bounds, self.images = read_bounds(run.path), read_images(run.path)
         self.marginals, self.examples = summary["marginals"], summary["examples"]
-        self.view = run.codec.view(self.examples[:1])
-        """How examples are shown."""
+        self.view = run.codec.view(self.examples[:1])  # how examples are shown
+        # names of the columns of a table; None for other data, in which a token means the same at every position
         self.columns = self.view.columns if isinstance(self.view, Cells) else None
-        """Names of the columns of a table; None for other data, in which a token means the same at every position."""
         self.symbols = Symbols(run.codec, self.bridge.states)
 
     @property
@@ -95,8 +91,8 @@ class Contents(OpenRun):
         super().__init__(run)
         samples, self.calls = effort(self.bridge)
         self.seed, generator = seed, seeded(seed, "report", "samples", device=self.bridge.device)
+        # states of the samples on their way from noise to data, after some of the `calls` network calls
         self.reverse = reverse_path(self.bridge, samples, self.calls, generator=generator)
-        """States of the samples on their way from noise to data, after some of the `calls` network calls."""
         self.samples = self.reverse[-1].x
 
 

@@ -16,12 +16,11 @@ from dmb.data.codecs import Images, Lines
 from dmb.data.codecs.images import pillow, sheet
 from dmb.sampling import State
 
+# images on their way, images on a sheet, other examples that are shown, and the grey between images
 PICTURES, SHEET, ROWS, BETWEEN = 4, 64, 10, 150
-"""Images on their way, images on a sheet, other examples that are shown, and the grey between images."""
 MOST_COLUMNS = 12  # of a table; if there are more, they are shown below each other
 
-Cell = tuple[str, str]
-"""A text, and its look: a class of CSS."""
+Cell = tuple[str, str]  # a text, and its look: a class of CSS
 
 
 def trajectories(contents: Contents) -> list[Block]:

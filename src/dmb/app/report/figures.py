@@ -31,8 +31,8 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, sharp, searchable, and in any script the reader's fonts know
     "svg.hashsalt": "dmb", "image.composite_image": False, "image.interpolation": "none",
 }  # fmt: skip
+# decorates what draws a figure, so that it has our style and global settings stay as they are
 styled = mpl.rc_context(STYLE)
-"""Decorates what draws a figure, so that it has our style and global settings stay as they are."""
 
 Values = Float[np.ndarray, " _"]
 

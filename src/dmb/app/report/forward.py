@@ -15,8 +15,7 @@ from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.training.reporting import AWAKE
 
 TIMES, MOST_LINES, MOST_NAMES = np.linspace(0, 1, 41), 200, 8
-ALIKE = 0.01
-"""Chances that differ by less are alike."""
+ALIKE = 0.01  # chances that differ by less are alike
 
 
 def learned(contents: Contents) -> list[Block]:

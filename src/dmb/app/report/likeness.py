@@ -13,8 +13,8 @@ from torch.distributions import Binomial
 
 from dmb.app.report.contents import Block, Contents
 
+# states of all positions, values of a column, columns, and pairs of columns that are shown
 MOST_STATES, MOST_VALUES, MOST_COLUMNS, MOST_PAIRS = 40, 12, 60, 8
-"""States of all positions, values of a column, columns, and pairs of columns that are shown."""
 NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.ASCII)
 
 

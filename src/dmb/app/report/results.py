@@ -21,11 +21,11 @@ Shapes and trends: 1 is perfect. AUC: how well gradient boosting tells rows from
 Accuracy: of gradient boosting trained on these rows, on real rows, for up to three columns; training rows \
 show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying.""",
 )
+# headers of tables, and the notes below them
 RECORDS = (
     "records, number, different, new, valid",
     "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read.",
 )
-"""Headers of tables, and the notes below them."""
 
 
 def headline(contents: OpenRun) -> tuple[str, str]:

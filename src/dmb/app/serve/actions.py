@@ -20,14 +20,12 @@ from dmb.app.serve.model import ROWS, Estimate
 from dmb.app.serve.options import Options, whole
 from dmb.data.codecs import Cells
 
-REFRESH = 0.15
-"""Seconds between two pictures of a draw on its way."""
+REFRESH = 0.15  # seconds between two pictures of a draw on its way
 
-ANY = "any"
-"""The class of samples that may have any."""
+ANY = "any"  # the class of samples that may have any
 
+# a film, what the model thought of one of its samples, and the number of this sample
 Scene = tuple[Film, Certainty | None, int]
-"""A film, what the model thought of one of its samples, and the number of this sample."""
 
 
 @contextmanager

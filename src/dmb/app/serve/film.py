@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dmb.sampling import State
 
-FRAMES, KEPT = 64, 8
-"""About how many states a film has besides the last, and of how many samples."""
+FRAMES, KEPT = 64, 8  # about how many states a film has besides the last, and of how many samples
 
 
 class Certainty(NamedTuple):

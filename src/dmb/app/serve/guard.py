@@ -7,20 +7,18 @@ from pathlib import Path
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST_BODY = 8 << 20
-"""Bytes of a request: a picture to upload, or a long template."""
-LARGEST_LOGIN = 1 << 12
-"""The same of those who have no password yet."""
+LARGEST_BODY = 8 << 20  # bytes of a request: a picture to upload, or a long template
+LARGEST_LOGIN = 1 << 12  # the same of those who have no password yet
+# bytes of all requests that are being read; of all files that are stored; for which a file counts at least, so that
+# small ones are limited in number
 MOST_SENT, MOST_STORED, LEAST_FILE = 128 << 20, 128 << 20, 1 << 16
-"""Bytes of all requests that are being read; of all files that are stored; for which a file counts at least, so that
-small ones are limited in number."""
 
+# all of gradio that the page needs. The rest, such as its proxy and its editors of code, is not there.
 ROUTES = re.compile(
     r"/|/(config|theme\.css|login|favicon\.ico|robots\.txt)/?|/(assets|static|svelte)/[\w./@-]+"
     r"|/gradio_api/(info|config|theme\.css|app_id|user|token|login_check|startup-events|reset|cancel|upload"
     r"|upload_progress|component_server|queue/(join|data|status)|heartbeat/\w+|call/\w+(/\w+)?|file=(?!\w+://).+)/?"
 )
-"""All of gradio that the page needs. The rest, such as its proxy and its editors of code, is not there."""
 
 HEADERS = [
     # scripts of the page are part of it, and templates of gradio are compiled in the browser; nothing comes from
@@ -31,6 +29,7 @@ HEADERS = [
     (b"referrer-policy", b"no-referrer"),
 ]  # fmt: skip
 
+# all that there is before the login: the page that gradio shows then names the columns of a table
 LOGIN = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>dmb</title>
 <form><label>User <input name="username"></label> <label>Password <input name="password" type="password"></label>
@@ -44,7 +43,6 @@ form.onsubmit = async event => {
   else document.querySelector("p").textContent = "Wrong user or password."
 }
 </script></html>"""
-"""All that there is before the login: the page that gradio shows then names the columns of a table."""
 
 
 class Guard:

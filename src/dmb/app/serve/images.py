@@ -17,11 +17,11 @@ from dmb.app.serve.options import whole
 from dmb.data import Grid, Picture
 from dmb.data.codecs import Images
 
+# pixels of the longer side on the page; the same of an uploaded picture at most; the share of a token that must be
+# brushed over to be erased; what an encoder sees there
 CANVAS, LARGEST, ERASED, GREY = 320, 4096, 0.25, 128
-"""Pixels of the longer side on the page; the same of an uploaded picture at most; the share of a token that must be
-brushed over to be erased; what an encoder sees there."""
+# of a picture that is sent; bytes of all pictures that were sent and wait for their call
 LAYERS, MOST_STORED = 16, 128 << 20
-"""Of a picture that is sent; bytes of all pictures that were sent and wait for their call."""
 
 
 class ImageKind(Kind):

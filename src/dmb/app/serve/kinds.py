@@ -18,12 +18,9 @@ class Kind(ABC):
         playground: the model.
     """
 
-    most: int = MOST_SAMPLES
-    """How many samples one can ask for."""
-    usual: int = 8
-    """How many samples there are unless one asks for more."""
-    verb: str = "Draw"
-    """What the main button does."""
+    most: int = MOST_SAMPLES  # how many samples one can ask for
+    usual: int = 8  # how many samples there are unless one asks for more
+    verb: str = "Draw"  # what the main button does
 
     def __init__(self, playground: Playground):
         self.playground = playground

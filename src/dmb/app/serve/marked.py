@@ -15,10 +15,8 @@ from dmb.app.serve.model import Playground
 from dmb.data import Columns
 from dmb.data.codecs import Cells, Images
 
-MOST_SHOWN = 20
-"""Cells of a table on the page; a file has them all."""
-EMPTY = "∅"
-"""Stands for padding that is noise."""
+MOST_SHOWN = 20  # rows of a table on the page; a file has them all
+EMPTY = "∅"  # stands for padding that is noise
 BLUE, ORANGE = np.array([46, 134, 200]), np.array([217, 102, 43])
 
 Colour = Literal["certainty", "order"]

@@ -17,10 +17,8 @@ from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.options import LARGEST_SEED, LONGEST, Options, number, whole
 from dmb.sampling import State
 
-LARGEST = 1 << 27
-"""Numbers in the posterior of all samples that are drawn at once."""
-ROWS, ROUNDS = 32, 8
-"""Draws of time and noise for a bound: per round, after which one can cancel, and rounds."""
+LARGEST = 1 << 27  # numbers in the posterior of all samples that are drawn at once
+ROWS, ROUNDS = 32, 8  # draws of time and noise for a bound: per round, after which one can cancel, and rounds
 
 
 class Moment(NamedTuple):
@@ -63,8 +61,7 @@ class Playground(OpenRun):
     def __init__(self, run: Run, device: str = "cpu"):
         super().__init__(run, device)
         self.bridge.eval().requires_grad_(False)
-        self.calls = 0
-        """Network calls of all draws so far."""
+        self.calls = 0  # network calls of all draws so far
         self._per_call, self._per_row = self._measured()
 
     # -- drawing ------------------------------------------------------------------------------------------------------

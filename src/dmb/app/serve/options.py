@@ -7,12 +7,10 @@ from typing import Any
 from dmb._core import checks
 from dmb.sampling import SAMPLERS
 
+# network calls per sample; samples at a time; rows of a table at a time
 MOST_CALLS, MOST_SAMPLES, MOST_ROWS = 512, 64, 10_000
-"""Network calls per sample; samples at a time; rows of a table at a time."""
-LONGEST = 600.0
-"""Seconds that a call may take, as estimated before it begins."""
-LARGEST_SEED = 2**53
-"""Above it the whole numbers of a browser have gaps."""
+LONGEST = 600.0  # seconds that a call may take, as estimated before it begins
+LARGEST_SEED = 2**53  # above it the whole numbers of a browser have gaps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,10 @@ from dmb.app.serve.table import TableKind
 from dmb.app.serve.text import TextKind
 from dmb.data.codecs import Cells, Images
 
-WAITING = 100
-"""Calls that may wait; one more is refused."""
+WAITING = 100  # calls that may wait; one more is refused
 ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "model", "concurrency_limit": 1, "show_progress": "hidden"}
+# for calls that need no network
 AT_ONCE: dict[str, Any] = {"concurrency_limit": 8, "show_progress": "hidden", "api_visibility": "private"}
-"""For calls that need no network."""
 
 
 def kind_of(playground: Playground) -> Kind:

@@ -15,15 +15,11 @@ from typing import Any
 
 FIRST_PORT, PORTS = 7860, 100
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
-UPLOAD = 4 << 20
-"""Bytes of a file that a visitor may upload."""
-SESSIONS = 100
-"""Visitors whose films are kept; the oldest ones are forgotten."""
-MESSAGES = 400
-"""Visitors for whom answers are kept until they are fetched: more than can wait."""
+UPLOAD = 4 << 20  # bytes of a file that a visitor may upload
+SESSIONS = 100  # visitors whose films are kept; the oldest ones are forgotten
+MESSAGES = 400  # visitors for whom answers are kept until they are fetched: more than can wait
 STYLES = [Path(__file__).parents[1] / "report" / "block.css", Path(__file__).parent / "style.css"]
-PIXELS = 1 << 24
-"""Of a picture that a visitor may upload; one of twice as many is refused before it is unpacked."""
+PIXELS = 1 << 24  # of a picture that a visitor may upload; one of twice as many is refused before it is unpacked
 
 
 def import_gradio() -> Any:

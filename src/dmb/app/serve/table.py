@@ -20,10 +20,9 @@ from dmb.data.columns import Column
 from dmb.data.columns.base import as_numbers
 from dmb.tables import TableModel
 
+# values to choose from; columns with a box each; characters of a value; samples to count values in
 MOST_CHOICES, MOST_COLUMNS, LONGEST, COUNTED = 200, 40, 200, 256
-"""Values to choose from; columns with a box each; characters of a value; samples to count values in."""
-BARS = 10
-"""Bars of a distribution."""
+BARS = 10  # bars of a distribution
 
 
 class TableKind(Kind):

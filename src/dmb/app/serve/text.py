@@ -15,8 +15,7 @@ from dmb.data import Records, Text
 from dmb.data.codecs import Lines, Tokenizer
 
 _BLANKS = "_□¿§"
-_PER_TOKEN = 16
-"""Characters that a token of a tokenizer may have, on average."""
+_PER_TOKEN = 16  # characters that a token of a tokenizer may have, on average
 
 
 class TextKind(Kind):
