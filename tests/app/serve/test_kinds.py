@@ -46,7 +46,7 @@ def test_the_first_template_is_an_example_with_a_blank_middle(kind):
 
 
 def test_a_visitor_cannot_name_a_file(tmp_path, kind, monkeypatch):
-    from dmb.app.serve.text import TextKind
+    from dmb.app.serve.kinds import TextKind
 
     data = dmb.data.array(np.random.default_rng(0).integers(0, 5, (60, 4)))
     playground = Playground(untrained(tmp_path / "run", recipe(), data))

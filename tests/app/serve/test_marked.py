@@ -10,7 +10,7 @@ from dmb.app.report.contents import Block, html
 from dmb.app.report.likeness import Bar
 from dmb.app.serve import marked
 from dmb.app.serve.actions import Actions
-from dmb.app.serve.film import Film
+from dmb.app.serve.model import Film
 from dmb.app.serve.options import Options
 from dmb.app.serve.page import kind_of
 
@@ -51,7 +51,7 @@ def film(playgrounds):
     """A function that draws, by the name of a run."""
 
     def made(name, template=None):
-        film = Film(template)
+        film = Film(None if template is None else template >= 0)
         *_, last = playgrounds[name].draw(Options(n=3, calls=6), template, film)
         return film, playgrounds[name].certainty(film, 0), last.x
 

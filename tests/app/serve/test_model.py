@@ -9,8 +9,7 @@ from app.report.making import recipe, text, untrained
 from dmb.app.evaluation.drawing import draw
 from dmb.app.report.results import facts, headline
 from dmb.app.serve import model
-from dmb.app.serve.film import FRAMES, Film
-from dmb.app.serve.model import Playground
+from dmb.app.serve.model import FRAMES, Film, Playground
 from dmb.app.serve.options import Options, words
 from dmb.sampling import State
 
@@ -73,11 +72,12 @@ def test_a_long_film_is_thinned_out_and_keeps_its_ends():
 
 
 def test_certainty_is_the_largest_probability_of_the_posterior_and_1_where_data_are_given(playground):
-    film = Film(template=torch.where(torch.arange(playground.bridge.num_positions) < 2, playground.examples[0], -1))
-    last(playground.draw(Options(n=2, calls=6), film.template, film))
+    template = torch.where(torch.arange(playground.bridge.num_positions) < 2, playground.examples[0], -1)
+    film = Film(template >= 0)
+    last(playground.draw(Options(n=2, calls=6), template, film))
     found = playground.certainty(film, 1)
     for k in (0, 3):
-        given = film.given()[None]
+        given = film.given[None]
         p = playground.bridge.log_posterior(film.of(1)[k][None], film.t[k], given=given)[0].exp()
         assert torch.equal(found.likeliest[k, 2:], p.argmax(-1)[2:])
         torch.testing.assert_close(found.probability[k, 2:], p.amax(-1)[2:])

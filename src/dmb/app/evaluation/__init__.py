@@ -11,5 +11,9 @@ from dmb.app.evaluation.images import (
 )
 from dmb.app.evaluation.inception import Inception as Inception
 from dmb.app.evaluation.likelihood import Likelihood as Likelihood, likelihood as likelihood
-from dmb.app.evaluation.sequences import RecordQuality as RecordQuality, record_quality as record_quality
-from dmb.app.evaluation.tables import TableQuality as TableQuality, table_quality as table_quality
+from dmb.app.evaluation.samples import (
+    RecordQuality as RecordQuality,
+    TableQuality as TableQuality,
+    record_quality as record_quality,
+    table_quality as table_quality,
+)

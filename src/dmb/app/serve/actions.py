@@ -14,9 +14,8 @@ from dmb.app.display import duration
 from dmb.app.report.contents import html
 from dmb.app.report.examples import path, timed
 from dmb.app.serve import marked
-from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.kinds import Kind
-from dmb.app.serve.model import ROWS, Estimate
+from dmb.app.serve.model import ROWS, Certainty, Estimate, Film
 from dmb.app.serve.options import Options, whole
 from dmb.data.codecs import Cells
 
@@ -90,7 +89,7 @@ class Actions:
         given = None if template is None else template >= 0
         if given is not None and given.all():
             raise ValueError("nothing is blank: leave or erase something for the model to fill in")
-        film = Film(None if template is None else template.clamp(min=-1), options.label)
+        film = Film(given, options.label)
         began = drawn = time.monotonic()
         moment = None
         for moment in self.playground.draw(options, template, film):

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dmb.app.images import Codes
-from dmb.app.serve.film import Film
+from dmb.app.serve.actions import Scene, told
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.options import whole
 from dmb.data import Grid, Picture
@@ -43,7 +43,7 @@ class ImageKind(Kind):
         editor = gr.ImageEditor(
             value=picture, label="A picture: brush over what is to be erased", sources=["upload"], type="numpy",
             image_mode="RGBA", transforms=(), layers=False, canvas_size=(picture.shape[1], picture.shape[0]),
-            brush=gr.Brush(colors=["#d9662b"], color_mode="fixed", default_size=self.brush()), eraser=gr.Eraser(),
+            brush=gr.Brush(colors=["#d9662b"], color_mode="fixed", default_size=max(12, CANVAS // max(self.view.grid))), eraser=gr.Eraser(),
             height=CANVAS + 120, buttons=[], format="png", elem_id="picture",
         )  # fmt: skip
         with gr.Row():
@@ -52,7 +52,7 @@ class ImageKind(Kind):
             with gr.Column(min_width=120):
                 self.take = gr.Button("Take sample 1 instead", size="md")
         number.change(
-            self.chosen, [number], [editor, exact], api_visibility="private", show_progress="hidden",
+            told()(self.chosen), [number], [editor, exact], api_visibility="private", show_progress="hidden",
             trigger_mode="always_last", concurrency_limit=8,
         )  # fmt: skip
         editor.upload(lambda: None, None, [exact], api_visibility="private", show_progress="hidden")
@@ -62,13 +62,10 @@ class ImageKind(Kind):
 
     def chosen(self, number: Any) -> tuple[Any, Any]:
         """A validation example as a picture to paint on, and its tokens."""
-        try:
-            tokens = self.playground.examples[whole("example", number, 1, len(self.playground.examples)) - 1]
-        except ValueError:
-            return gr.skip(), gr.skip()
+        tokens = self.playground.examples[whole("example", number, 1, len(self.playground.examples)) - 1]
         return self.enlarged(tokens), tokens.tolist()
 
-    def sampled(self, scene: tuple[Film, Any, int] | None) -> tuple[Any, Any]:
+    def sampled(self, scene: Scene | None) -> tuple[Any, Any]:
         """The first sample as a picture to paint on, and its tokens."""
         if scene is None:
             raise ValueError("there is no sample yet: draw some first")
@@ -83,18 +80,13 @@ class ImageKind(Kind):
         if max(background.shape[:2]) > LARGEST:
             raise ValueError(f"a picture must have at most {LARGEST:,} × {LARGEST:,} pixels")
         strokes = [np.asarray(layer)[..., 3] > 0 for layer in painted.get("layers") or []]
-        erased = self.erased(strokes)
+        cells = _covered(strokes, *self.view.grid) >= ERASED
+        erased = torch.from_numpy(cells.ravel().repeat(self.playground.bridge.num_positions // cells.size))
         if isinstance(exact, list) and len(exact) == self.playground.bridge.num_positions:
             tokens = torch.tensor(exact)
         else:
             tokens = self.read(background, strokes)
         return torch.where(erased, -1, tokens)
-
-    def erased(self, strokes: list[Bool[np.ndarray, "h w"]]) -> Bool[Tensor, " d"]:
-        """The tokens that were brushed over, each by at least a quarter."""
-        cells = _covered(strokes, *self.view.grid) >= ERASED
-        channels = self.playground.bridge.num_positions // cells.size
-        return torch.from_numpy(cells.ravel().repeat(channels))
 
     def read(self, picture: UInt8[np.ndarray, "h w k"], strokes: list[Bool[np.ndarray, "h w"]]) -> Int[Tensor, " d"]:
         """The tokens of the middle of any picture, made as large as those of the data, on white if transparent."""
@@ -117,10 +109,6 @@ class ImageKind(Kind):
         picture = self.playground.symbols.painted(tokens[None])[0]
         scale = max(1, CANVAS // max(picture.shape[:2]))
         return picture.repeat(scale, axis=0).repeat(scale, axis=1)
-
-    def brush(self) -> int:
-        """The width of a brush that covers a token, but no less than one can see."""
-        return max(12, CANVAS // max(self.view.grid))
 
 
 def _limited(editor: gr.ImageEditor) -> Any:

@@ -10,8 +10,7 @@ from torch import Tensor
 from dmb.app.report.contents import Block
 from dmb.app.report.examples import address, alike, gallery
 from dmb.app.report.symbols import NAME
-from dmb.app.serve.film import Certainty, Film
-from dmb.app.serve.model import Playground
+from dmb.app.serve.model import Certainty, Film, Playground
 from dmb.data import Columns
 from dmb.data.codecs import Cells, Images
 
@@ -60,7 +59,7 @@ def frame(
         )
         return Block(kind="pictures", body=pictures, note=note)
     now, last = symbols.rows(x[[number, -1]])
-    given, cells, look = film.given(), list[tuple[str, str, float, str]](), "order"
+    given, cells, look = film.given, list[tuple[str, str, float, str]](), "order"
     if certainty is not None:
         likeliest, sure = symbols.rows(certainty.likeliest[number][None])[0], certainty.probability[number]
         look, strength = ("sure", sure) if colour == "certainty" else (look, strength)

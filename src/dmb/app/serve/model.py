@@ -3,20 +3,21 @@
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb._core.seeding import seeded
 from dmb.app.evaluation.drawing import AT_ONCE
 from dmb.app.report.contents import SHOWN, OpenRun
 from dmb.app.runs import Run
-from dmb.app.serve.film import Certainty, Film
 from dmb.app.serve.options import LARGEST_SEED, LONGEST, Options, number, whole
 from dmb.sampling import State
 
+FRAMES, KEPT = 64, 8  # about how many states a film has besides the last, and of how many samples
 LARGEST = 1 << 27  # numbers in the posterior of all samples that are drawn at once
 ROWS, ROUNDS = 32, 8  # draws of time and noise for a bound: per round, after which one can cancel, and rounds
 
@@ -47,6 +48,66 @@ class Estimate(NamedTuple):
     share: float
 
 
+class Certainty(NamedTuple):
+    """The likeliest clean tokens of one sample, and their probabilities, at every frame of a film."""
+
+    likeliest: Int[Tensor, "f d"]
+    probability: Float[Tensor, "f d"]
+
+
+@dataclass
+class Film:
+    """States of the first samples, on their way from noise to data.
+
+    Args:
+        given: the positions that were known from the beginning; None if none were.
+        label: class of the samples, if one was chosen.
+    """
+
+    given: Bool[Tensor, " d"] | None = None
+    label: int | None = None
+    t: list[float] = field(default_factory=list)
+    frames: list[Int[Tensor, "k d"]] = field(default_factory=list)
+    _every: int = 1
+    _seen: int = 0
+
+    def add(self, state: State) -> None:
+        """Record a state, and thin the film out when it becomes too long; the last state stays in any case."""
+        if self._seen % self._every == 0 or state.t == 0:
+            self.t.append(state.t)
+            self.frames.append(state.x[:KEPT].cpu().int())
+        self._seen += 1
+        if len(self.t) > 2 * FRAMES:
+            kept = range(0, len(self.t), 2)
+            self.t, self.frames = [self.t[k] for k in kept], [self.frames[k] for k in kept]
+            self._every *= 2
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    @property
+    def samples(self) -> int:
+        """How many samples it shows."""
+        return len(self.frames[0]) if self.frames else 0
+
+    def of(self, sample: int) -> Int[Tensor, "f d"]:
+        """One sample at every frame."""
+        return torch.stack([frame[sample] for frame in self.frames]).long()
+
+    def decided(self, sample: int) -> Int[Tensor, " d"]:
+        """The frame from which on each position has its final token; 0 where it had it from the beginning.
+
+        >>> film = Film()
+        >>> for t, x in ((1.0, [3, 3, 1]), (0.5, [3, 2, 1]), (0.0, [0, 2, 1])):
+        ...     film.add(State(t, torch.tensor([x])))
+        >>> film.decided(0)
+        tensor([2, 1, 0])
+        """
+        x = self.of(sample)
+        number = torch.arange(1, len(x) + 1)[:, None]
+        return torch.where(x != x[-1], number, 0).amax(0)
+
+
 class Playground(OpenRun):
     """A run's model, ready to play with.
 
@@ -68,11 +129,10 @@ class Playground(OpenRun):
 
     def seconds(self, options: Options, blanks: int) -> float:
         """About how long so many blanks per sample will take, from the time of one network call at the start."""
-        calls, last = divmod(options.n, AT_ONCE)
-        per_batch = [AT_ONCE] * calls + [last] * (last > 0)
         guided = 2 if options.label is not None and options.guidance != 1 else 1
         per_sample = self.bridge.network_calls(options.calls, options.sampler, blanks)
-        return guided * per_sample * sum(self._per_call + rows * self._per_row for rows in per_batch)
+        per_call = math.ceil(options.n / AT_ONCE) * self._per_call + options.n * self._per_row  # of all batches
+        return guided * per_sample * per_call
 
     def draw(
         self, options: Options, template: Int[Tensor, " d"] | None = None, film: Film | None = None
@@ -120,7 +180,7 @@ class Playground(OpenRun):
         x, device = film.of(sample), self.bridge.device
         likeliest, probability = x.clone(), torch.ones(x.shape)
         noisy = torch.tensor([t > 0 for t in film.t])
-        given, at_once = film.given(), max(1, LARGEST // (8 * self.bridge.num_positions * self.bridge.num_states))
+        given, at_once = film.given, max(1, LARGEST // (8 * self.bridge.num_positions * self.bridge.num_states))
         for rows in noisy.nonzero().squeeze(-1).split(min(16, at_once)):
             label = None if film.label is None else torch.full((len(rows),), film.label, device=device)
             known = None if given is None else given.expand(len(rows), -1).to(device)
@@ -153,15 +213,14 @@ class Playground(OpenRun):
             template = torch.where(template == -1, lengths.padding, template)
         blank = template < 0
         written = ~blank if lengths is None else ~blank & (template != lengths.padding)
-        count, classes = int(written.sum()), None if label is None else torch.tensor([label])
+        count, classes = int(written.sum()), None if label is None else torch.tensor([label], device=bridge.device)
         if not count:
             raise ValueError("there is nothing to compute a bound of: write or choose something first")
         x = template.clamp(min=0)[None]
         if bridge.from_left:
             if (written.int().diff() > 0).any():
                 raise ValueError("this model writes from left to right: the blanks must come last")
-            on_device = None if classes is None else classes.to(bridge.device)
-            costs = bridge.token_nats(x.to(bridge.device), bridge.write_order().turns(1), on_device)
+            costs = bridge.token_nats(x.to(bridge.device), bridge.write_order().turns(1), classes)
             nats = costs[0, written.to(costs.device)].double().sum().item()
             nats += 0.0 if lengths is None else lengths.nats(lengths.of(x)).item()
             yield Estimate(nats / math.log(2), 0.0, count, x[0], 1.0)

@@ -9,11 +9,10 @@ from dmb.app.report.contents import Block, html
 from dmb.app.report.results import facts, headline
 from dmb.app.serve.actions import ANY, Actions, in_steps, said, told
 from dmb.app.serve.images import ImageKind
-from dmb.app.serve.kinds import Kind
+from dmb.app.serve.kinds import Kind, TextKind
 from dmb.app.serve.model import Playground
-from dmb.app.serve.options import MOST_CALLS, MOST_SAMPLES
+from dmb.app.serve.options import MOST_CALLS
 from dmb.app.serve.table import TableKind
-from dmb.app.serve.text import TextKind
 from dmb.data.codecs import Cells, Images
 
 WAITING = 100  # calls that may wait; one more is refused
@@ -93,33 +92,27 @@ def _samples(kind: Kind, folder: Path) -> None:
         _distributions(kind, given)
     # only then, or a late step writes over it
     cancel.click(None, cancels=events).then(lambda: said("Cancelled."), None, [status], **AT_ONCE)
-    for component in (number, colour):
-        component.input(told()(do.frame), [scene, number, colour], [picture], trigger_mode="always_last", **AT_ONCE)
-    for component in settings.values():
-        component.change(do.estimate, [*settings.values()], [status], trigger_mode="always_last", **AT_ONCE)
+    gr.on([number.input, colour.input], told()(do.frame), [scene, number, colour], [picture],
+          trigger_mode="always_last", **AT_ONCE)  # fmt: skip
+    gr.on([each.change for each in settings.values()], do.estimate, [*settings.values()], [status],
+          trigger_mode="always_last", **AT_ONCE)  # fmt: skip
     status.value = do.estimate(*(component.value for component in settings.values()))
 
 
 def _settings(kind: Kind) -> dict[str, Any]:
     """Components of the settings of a draw, by name."""
-    playground = kind.playground
-    found: dict[str, Any] = {}
+    bridge, found = kind.playground.bridge, dict[str, Any]()
     with gr.Row():
-        if kind.most > MOST_SAMPLES:
-            found["n"] = gr.Number(kind.usual, label=f"Rows, up to {kind.most:,}", precision=0, minimum=1,
-                                   maximum=kind.most, min_width=110)  # fmt: skip
-        else:
-            found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
-        usual = min(MOST_CALLS, playground.bridge.usual_calls)
+        found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
+        usual = min(MOST_CALLS, bridge.usual_calls)
         found["calls"] = gr.Slider(1, MOST_CALLS, value=usual, step=1, label="Calls", min_width=150, elem_id="calls")
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
-        samplers = playground.bridge.samplers
-        found["sampler"] = gr.Dropdown(samplers, value=samplers[0], label="Sampler", min_width=120)
+        found["sampler"] = gr.Dropdown([*bridge.samplers], value=bridge.samplers[0], label="Sampler", min_width=120)
         found["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=80)
-    if playground.bridge.num_classes:
+    if bridge.num_classes:
         with gr.Row():
-            classes: list[Any] = [("any", ANY), *((str(k), k) for k in range(playground.bridge.num_classes))]
+            classes: list[Any] = [("any", ANY), *((str(k), k) for k in range(bridge.num_classes))]
             found["label"] = gr.Dropdown(classes, value=ANY, label="Class", min_width=100, elem_id="class")
             found["guidance"] = gr.Slider(0, 5, value=1.0, step=0.25, label="Guidance", min_width=150)
     return found
@@ -129,9 +122,8 @@ def _distributions(kind: TableKind, given: list[Any]) -> None:
     """Distributions of the columns that are not given, anew whenever a value is chosen."""
     gr.Markdown("### Distributions of the other columns")
     shown = gr.HTML(kind.distributions(*(box.value for box in given)), elem_id="distributions")
-    for box in given:
-        box.change(told()(kind.distributions), given, [shown], api_visibility="private", **ONE_AT_A_TIME,
-                   trigger_mode="always_last")  # fmt: skip
+    gr.on([box.change for box in given], told()(kind.distributions), given, [shown], api_visibility="private",
+          trigger_mode="always_last", **ONE_AT_A_TIME)  # fmt: skip
 
 
 def _noise(kind: Kind, folder: Path) -> None:
@@ -143,6 +135,5 @@ def _noise(kind: Kind, folder: Path) -> None:
         seed = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=100)
     do = Actions(kind, [], folder)
     shown = gr.HTML(do.noise(1, 0.3, 0), elem_id="noise")
-    for component in (t, number, seed):
-        component.change(told()(do.noise), [number, t, seed], [shown], trigger_mode="always_last", api_name="noise",
-                         show_progress="hidden", concurrency_limit=4)  # fmt: skip
+    gr.on([t.change, number.change, seed.change], told()(do.noise), [number, t, seed], [shown], api_name="noise",
+          trigger_mode="always_last", show_progress="hidden", concurrency_limit=4)  # fmt: skip

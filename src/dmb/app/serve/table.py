@@ -44,16 +44,14 @@ class TableKind(Kind):
             example = f"{self.codec.names[0]}={self.codec.columns[0].display_name(0)}"
             return [gr.Textbox(label="Known values", info=f"column=value, column=value; such as {example}")]
         gr.Markdown("Choose or type values for some columns; the others are left to the model.")
-        boxes = []
         with gr.Row(elem_id="columns"):
-            for name, column in zip(self.codec.names, self.codec.columns, strict=True):
-                choices = [_name(column, state) for state in range(min(MOST_CHOICES, len(column)))]
-                box = gr.Dropdown(
-                    [("(any)", ""), *((choice, choice) for choice in choices)], value="", label=name,
-                    allow_custom_value=True, min_width=130, scale=1,
-                )  # fmt: skip
-                boxes.append(box)
-        return boxes
+            return [
+                gr.Dropdown(
+                    [("(any)", ""), *((choice, choice) for choice in _names(column)[:MOST_CHOICES])], value="",
+                    label=name, allow_custom_value=True, min_width=130, scale=1,
+                )
+                for name, column in zip(self.codec.names, self.codec.columns, strict=True)
+            ]  # fmt: skip
 
     def template(self, *values: Any) -> Int[Tensor, " d"]:
         d = len(self.codec.names)
@@ -62,9 +60,8 @@ class TableKind(Kind):
         template = torch.full((d,), -1)
         for place, (name, column, value) in enumerate(zip(self.codec.names, self.codec.columns, values, strict=True)):
             text = words(f"column {name!r:.40}", value, LONGEST)
-            choices = [_name(column, state) for state in range(len(column))]
-            if text in choices:
-                template[place] = choices.index(text)
+            if text in _names(column):
+                template[place] = _names(column).index(text)
             elif text:  # what a visitor typed, as a field of CSV
                 field = f"{name}={text}".replace('"', '""')
                 template[place] = self.codec.template(f'"{field}"', d)[place]
@@ -105,12 +102,13 @@ def summary(column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray,
         return _histogram(column, p, usual)
     states = range(len(column)) if len(column) <= BARS else np.argsort(-p, kind="stable")[:BARS].tolist()
     note = "" if len(states) == len(column) else f"and {len(column) - len(states):,} other values"
-    return [Bar(_name(column, state), float(usual[state]), float(p[state])) for state in states], note
+    names = _names(column)
+    return [Bar(names[state], float(usual[state]), float(p[state])) for state in states], note
 
 
-def _name(column: Column, state: int) -> str:
-    """What a state is called on the page, where an empty text cannot be seen or chosen."""
-    return column.display_name(state) or "(empty)"
+def _names(column: Column) -> list[str]:
+    """What states are called on the page, where an empty text cannot be seen or chosen."""
+    return [column.display_name(state) or "(empty)" for state in range(len(column))]
 
 
 def _histogram(

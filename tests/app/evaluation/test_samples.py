@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import dmb
-from dmb.app.evaluation.sequences import checker, record_quality, shares
+from dmb.app.evaluation.samples import checker, record_quality, shares
 from dmb.app.records import read_records
 from dmb.data.codecs import Fasta, Smiles
 
@@ -34,7 +34,7 @@ def test_copies_of_training_records_are_not_new(tmp_path, monkeypatch):
     (tmp_path / "words.smi").write_text("".join(f"{'C' * (1 + i % 7)}{'O' * (1 + i // 7)}\n" for i in range(40)))
     data = dmb.data.records(tmp_path / "words.smi")
     drawn = data.train[:3]  # what the model gives: the first training record twice, and two others
-    monkeypatch.setattr("dmb.app.evaluation.sequences.draw", lambda *_, **__: iter([torch.cat([drawn[:1], drawn])]))
+    monkeypatch.setattr("dmb.app.evaluation.samples.draw", lambda *_, **__: iter([torch.cat([drawn[:1], drawn])]))
     found = record_quality(None, data, count=4)
     samples, real = found
     assert (samples.what, samples.different, samples.new) == ("samples", 3 / 4, 0.0)
