@@ -28,7 +28,6 @@ class ImageKind(Kind):
     """A picture to paint on: a validation example, a sample, or one of the visitor's own."""
 
     usual = 16
-    verb = "Draw"
 
     @property
     def view(self) -> Images:
@@ -39,11 +38,11 @@ class ImageKind(Kind):
     def inputs(self) -> list[Any]:
         tokens = self.playground.examples[0]
         exact = gr.State(tokens.tolist(), time_to_live=3600)
-        picture = self.enlarged(tokens)
+        picture, brush = self.enlarged(tokens), max(12, CANVAS // max(self.view.grid))  # which covers a token
         editor = gr.ImageEditor(
             value=picture, label="A picture: brush over what is to be erased", sources=["upload"], type="numpy",
             image_mode="RGBA", transforms=(), layers=False, canvas_size=(picture.shape[1], picture.shape[0]),
-            brush=gr.Brush(colors=["#d9662b"], color_mode="fixed", default_size=max(12, CANVAS // max(self.view.grid))), eraser=gr.Eraser(),
+            brush=gr.Brush(colors=["#d9662b"], color_mode="fixed", default_size=brush), eraser=gr.Eraser(),
             height=CANVAS + 120, buttons=[], format="png", elem_id="picture",
         )  # fmt: skip
         with gr.Row():
@@ -122,17 +121,16 @@ def _limited(editor: gr.ImageEditor) -> Any:
         accept(data)
         stored = editor.blob_storage
         stored[data.data["id"]] = stored.pop(data.data["id"])  # the newest is the last
-        sizes = {name: _size(blobs) for name, blobs in stored.items()}
+        sizes = {
+            name: sum(len(blob) for blob in (blobs.background, blobs.composite, *blobs.layers) if blob is not None)
+            for name, blobs in stored.items()
+        }
         for name in list(stored):
             if sum(sizes.values()) > MOST_STORED:
                 stored.pop(name, None)
                 sizes.pop(name)
 
     return server(accept_blobs)
-
-
-def _size(blobs: Any) -> int:
-    return sum(len(blob) for blob in (blobs.background, blobs.composite, *blobs.layers) if blob is not None)
 
 
 def _covered(strokes: list[Bool[np.ndarray, "h w"]], down: int, across: int) -> Float[np.ndarray, "down across"]:

@@ -35,7 +35,7 @@ def samples(playground: Playground, x: Int[Tensor, "k d"], given: Bool[Tensor, "
         return Block(kind="table", body=(view.columns, [list(zip(row, looks, strict=True)) for row in rows]))
     lines = []
     for row in playground.symbols.rows(x):
-        cells = zip(visible(row, length_of(row)), looks, strict=True)
+        cells = zip(visible(row, row), looks, strict=True)
         lines.append(alike([(cell, f"{look} mask" if cell == NAME else look) for cell, look in cells], view.gap))
     return Block(kind="path", body=[(str(number), line) for number, line in enumerate(lines, 1)])
 
@@ -63,7 +63,7 @@ def frame(
     if certainty is not None:
         likeliest, sure = symbols.rows(certainty.likeliest[number][None])[0], certainty.probability[number]
         look, strength = ("sure", sure) if colour == "certainty" else (look, strength)
-    for place, cell in enumerate(visible(now, length_of(last))):
+    for place, cell in enumerate(visible(now, last)):
         if given is not None and given[place]:
             cells.append((cell, "given", 0.0, "given"))
             continue
@@ -83,11 +83,7 @@ def heat(values: Tensor, grid: tuple[int, int], colour: np.ndarray) -> UInt8[np.
     return (255 + cells * (colour - 255)).round().astype(np.uint8)
 
 
-def visible(cells: list[str], end: int) -> list[str]:
-    """Padding among noise is seen; after the end of a sequence there is nothing."""
+def visible(cells: list[str], final: list[str]) -> list[str]:
+    """Padding among noise is seen; after the end of the final sequence there is nothing."""
+    end = max((place + 1 for place, cell in enumerate(final) if cell), default=0)
     return [cell or (EMPTY if place < end else "") for place, cell in enumerate(cells)]
-
-
-def length_of(cells: list[str]) -> int:
-    """Where a sequence ends: after the last symbol that is seen."""
-    return max((place + 1 for place, cell in enumerate(cells) if cell), default=0)

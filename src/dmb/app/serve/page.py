@@ -89,7 +89,10 @@ def _samples(kind: Kind, folder: Path) -> None:
         events.append(fill.click(in_steps(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME))
         kind.take.click(told()(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
     if isinstance(kind, TableKind):
-        _distributions(kind, given)
+        gr.Markdown("### Distributions of the other columns")
+        shown = gr.HTML(kind.distributions(*(box.value for box in given)), elem_id="distributions")
+        gr.on([box.change for box in given], told()(kind.distributions), given, [shown], api_visibility="private",
+              trigger_mode="always_last", **ONE_AT_A_TIME)  # fmt: skip
     # only then, or a late step writes over it
     cancel.click(None, cancels=events).then(lambda: said("Cancelled."), None, [status], **AT_ONCE)
     gr.on([number.input, colour.input], told()(do.frame), [scene, number, colour], [picture],
@@ -116,14 +119,6 @@ def _settings(kind: Kind) -> dict[str, Any]:
             found["label"] = gr.Dropdown(classes, value=ANY, label="Class", min_width=100, elem_id="class")
             found["guidance"] = gr.Slider(0, 5, value=1.0, step=0.25, label="Guidance", min_width=150)
     return found
-
-
-def _distributions(kind: TableKind, given: list[Any]) -> None:
-    """Distributions of the columns that are not given, anew whenever a value is chosen."""
-    gr.Markdown("### Distributions of the other columns")
-    shown = gr.HTML(kind.distributions(*(box.value for box in given)), elem_id="distributions")
-    gr.on([box.change for box in given], told()(kind.distributions), given, [shown], api_visibility="private",
-          trigger_mode="always_last", **ONE_AT_A_TIME)  # fmt: skip
 
 
 def _noise(kind: Kind, folder: Path) -> None:

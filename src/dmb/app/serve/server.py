@@ -112,8 +112,11 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
     from dmb.app.serve.guard import Guard
     from dmb.app.serve.page import page
 
+    async def fetch_nothing(url: str) -> Any:
+        raise gr.Error("a picture must be uploaded, got an address", print_exception=False)
+
     Image.MAX_IMAGE_PIXELS = PIXELS
-    processing_utils.async_ssrf_protected_get = _fetch_nothing  # any value may name an address instead of a file
+    processing_utils.async_ssrf_protected_get = fetch_nothing  # any value may name an address instead of a file
     blocks = page(playground, folder)
     blocks.state_session_capacity = SESSIONS
     blocks._queue.pending_messages_per_session.max_size = MESSAGES  # it keeps what nobody has fetched
@@ -126,12 +129,6 @@ def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tu
         css="\n".join(path.read_text(encoding="utf-8") for path in STYLES),
     )  # fmt: skip
     return Guard(app, hosts, folder)
-
-
-async def _fetch_nothing(url: str) -> Any:
-    import gradio as gr
-
-    raise gr.Error("a picture must be uploaded, got an address", print_exception=False)
 
 
 def server_of(app: Any) -> Any:
