@@ -54,7 +54,6 @@ class TableQuality:
     copies: float
     seed: int
     step: int | None = None
-    step: int | None = None
 
     def __str__(self) -> str:
         return (
