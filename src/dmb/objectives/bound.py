@@ -26,6 +26,8 @@ class Bound:
     of tokens differ, of what is left when each token of the sequence has paid the mean of all."""
     tokens: Int[Tensor, " b"] | None = None
     """The number of tokens that each sequence pays for, if not all `num_positions`: some are given, or padding."""
+    impossible: float = 0.0
+    """The share of drawn steps of a sampler that can never lead to the data: if it is not 0, the bound is infinite."""
 
     @property
     def mean_tokens(self) -> float:
@@ -59,6 +61,8 @@ class Bound:
         return nats / self.mean_tokens / math.log(2)
 
     def __str__(self) -> str:
+        if self.impossible:
+            return f"inf bits per token ({self.impossible:.1%} of the sampler's steps cannot lead to the data)"
         return (
             f"{self.bits_per_token:.4f} ± {self.stderr:.4f} bits per token "
             f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f})"

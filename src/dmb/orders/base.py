@@ -18,6 +18,9 @@ class WriteOrder(nn.Module, Configurable, ABC):
         num_positions: `d`.
     """
 
+    budgets: tuple[int, ...] = ()
+    """Numbers of calls that have an order of their own, see `for_calls`; training draws one of them for each batch."""
+
     def __init__(self, num_positions: int):
         super().__init__()
         if num_positions < 1:

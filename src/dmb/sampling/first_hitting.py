@@ -1,7 +1,6 @@
 """From jump to jump: the network is called only when something moves."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -31,7 +30,7 @@ def first_hitting(
         rows = active.nonzero().squeeze(-1)
         now, state = t[rows], x[rows]
         solved = process._solve(now)
-        log_posterior = _rows_of(denoiser, rows).log_posterior(state, solved)
+        log_posterior = denoiser.rows(rows).log_posterior(state, solved)
         when, where = process._next_jump(log_posterior, state, solved, generator=generator)
         if denoiser.given is not None:
             when = when.masked_fill(denoiser.given[rows], 0.0)
@@ -43,10 +42,3 @@ def first_hitting(
         # rounding must not let time stand still
         t[rows] = torch.where(jumps, torch.minimum(latest, torch.nextafter(now, floor)), floor)
         yield State(t.max().item(), x)
-
-
-def _rows_of(denoiser: Denoiser, rows: Int[Tensor, " k"]) -> Denoiser:
-    label, given, legal = (
-        None if value is None else value[rows] for value in (denoiser.label, denoiser.given, denoiser.legal)
-    )
-    return replace(denoiser, label=label, given=given, legal=legal)

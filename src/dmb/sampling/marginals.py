@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dmb.sampling.ancestral import ancestral
 from dmb.sampling.base import Denoiser, draw_prior, time_grid
-from dmb.sampling.tweedie import tweedie, tweedie_probabilities
+from dmb.sampling.tweedie import log_tweedie, tweedie
 
 if TYPE_CHECKING:  # which imports this module
     import dmb.bridges
@@ -50,5 +50,4 @@ def arrivals(
     t_1, end = (process.solve(t, chains) for t in times[-2:].tolist())
     if model.has_posterior:
         return denoiser.log_posterior(state, t_1).exp()
-    last = tweedie_probabilities(process, denoiser.log_score(state, t_1), state, t_1, end, to_data=True)
-    return last / last.sum(-1, keepdim=True)
+    return log_tweedie(process, denoiser.log_score(state, t_1), state, t_1, end, to_data=True).exp()

@@ -1,25 +1,25 @@
 """The analytic (Tweedie) sampler of SEDD, in closed form for every process."""
 
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dmb._core import numerics
 from dmb.processes.base import ForwardProcess
 from dmb.processes.time import SolvedTime
-from dmb.sampling.base import Denoiser, State, step_by_step
+from dmb.sampling.base import Denoiser, StepSampler
 
 
-@torch.no_grad()
-def tweedie(
-    denoiser: Denoiser, x_T: Int[Tensor, "b d"], times: Float[Tensor, " k"], generator: torch.Generator | None = None
-) -> Iterator[State]:
+class Tweedie(StepSampler):
     """`p(x_s = y | x_t) ∝ (s exp(-ΔQ))_y exp(ΔQ)[y, x_t]`: exact for a position when its score is."""
-    yield from step_by_step(denoiser, x_T, times, generator, tweedie_probabilities)
+
+    def log_step(
+        self, denoiser: Denoiser, x_t: Int[Tensor, "b d"], now: SolvedTime, earlier: SolvedTime, *, to_data: bool
+    ) -> Float[Tensor, "b d n"]:
+        return log_tweedie(denoiser.process, denoiser.log_score(x_t, now), x_t, now, earlier, to_data=to_data)
 
 
-def tweedie_probabilities(
+def log_tweedie(
     process: ForwardProcess,
     log_score: Float[Tensor, "b d n"],
     x_t: Int[Tensor, "b d"],
@@ -28,10 +28,7 @@ def tweedie_probabilities(
     *,
     to_data: bool,
 ) -> Float[Tensor, "b d n"]:
-    """Unnormalised `p(x_s | x_t)`; `to_data` says that `s = 0`.
-
-    A score that no distribution has makes entries negative: those are set to 0.
-    """
+    """`log p(x_s | x_t)` by a score. One that no distribution has makes entries negative: those are set to 0."""
     step = now.since(earlier)
     ratios = log_score.double().exp().scatter(-1, x_t[..., None], 1.0)
     ratios = torch.where(process._log_likelihood(x_t, now) > -torch.inf, ratios, 0.0)
@@ -40,4 +37,8 @@ def tweedie_probabilities(
         weights = torch.where(process.data_states, weights, 0.0)
     # where nothing is left the score contradicts itself: stay
     nothing = weights.sum(-1, keepdim=True) == 0
-    return torch.where(nothing, torch.zeros_like(weights).scatter(-1, x_t[..., None], 1.0), weights)
+    weights = torch.where(nothing, torch.zeros_like(weights).scatter(-1, x_t[..., None], 1.0), weights)
+    return numerics.log_normalise(weights.log())
+
+
+tweedie = Tweedie()

@@ -371,9 +371,12 @@ class BridgeLearner(Learner):
         Gives the loss of each row, and 1 for rows that nothing is given of. Noise is a function of the seed and the
         step, drawn for the whole batch whatever the rows.
         """
-        settings, fabric, model = self.settings, self.fabric, self.model
-        generator = seeded(settings.seed, "noise", self.progress.step, device=fabric.device)
-        given = _given(batch.x_0, self.infill, generator)
+        settings, fabric, model, step = self.settings, self.fabric, self.model, self.progress.step
+        generator = seeded(settings.seed, "noise", step, device=fabric.device)
+        given, options = _given(batch.x_0, self.infill, generator), self.estimator.score
+        if budgets := self.estimator.calls:
+            drawn = torch.randint(len(budgets), (), generator=seeded(settings.seed, "calls", step))
+            options = options | {"calls": budgets[int(drawn)]}
         with fabric.no_backward_sync(self.wrapped, enabled=not last):
             loss = model.loss(
                 batch.x_0,
@@ -381,7 +384,7 @@ class BridgeLearner(Learner):
                 given=given,
                 rows=rows,
                 generator=generator,
-                **self.estimator.score,
+                **options,
             )
             fabric.backward(loss.mean() / settings.accumulate / model.mean_length)
         plain = torch.ones_like(loss) if given is None else (~given[rows].any(-1)).to(loss.dtype)
