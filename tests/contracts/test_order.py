@@ -10,7 +10,6 @@ import torch
 import dmb
 from dmb import orders
 from dmb._core.seeding import seeded
-from dmb.orders import by_call
 
 import oracles
 

@@ -104,7 +104,7 @@ def exact_law(bridge, mu, probabilities, steps):
         solved = process.solve(times, len(times))
         clocks = [solved.rows(torch.tensor([k])).expand(len(states)) for k in range(len(times))]
         for (now, earlier), score in zip(pairwise(clocks), scores.split(len(states)), strict=True):
-            p = probabilities(process, score, states, now, earlier, to_data=earlier is clocks[-1]).exp().exp()
+            p = probabilities(process, score, states, now, earlier, to_data=earlier is clocks[-1]).exp()
             p = p / p.sum(-1, keepdim=True)
             kernel = torch.stack([p[:, i][:, states[:, i]] for i in range(d)]).prod(0)
             law = law @ kernel

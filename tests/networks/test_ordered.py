@@ -76,6 +76,26 @@ def test_without_blocks_a_query_is_its_neighbours_of_earlier_turns_by_hand(turn,
 
 
 @every_reach
+@pytest.mark.parametrize("calls", [1, 2, 3, 7])
+def test_one_pass_says_what_cached_sampling_does_where_calls_write_several_positions(calls, beside):
+    """Contents of one call see each other turn by turn in both, and queries see earlier calls only."""
+    network, x, mask = transformer(beside=beside), tokens(1), STATES - 1
+    turn, known = random_turns(1), 2  # two positions are given
+    order = turn.argsort(-1)
+    call = torch.where(turn < known, -1, ((turn - known) * calls) // (POSITIONS - known))
+    whole = network(x, turn=turn, call=call)
+    cache, new, written = network.cache(1, POSITIONS), order[:, :known], torch.where(turn < known, x, mask)
+    for k in range(calls):
+        asked = order[:, (call.gather(1, order) == k)[0]]
+        if asked.numel():
+            output = network.extend(cache, written, new, torch.ones_like(new, dtype=torch.bool), asked)
+            torch.testing.assert_close(output[0], whole[0, asked[0]], rtol=0, atol=1e-5)
+            new, written = asked, written.scatter(1, asked, x.gather(1, asked))
+    if calls < POSITIONS - known:
+        assert not torch.allclose(whole, network(x, turn=turn), atol=1e-3)  # one position per call is another law
+
+
+@every_reach
 def test_what_a_query_starts_from_is_saved_and_older_models_have_none(beside):
     network = transformer(beside=beside)
     config = network.to_config()

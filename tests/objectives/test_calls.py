@@ -18,7 +18,15 @@ import oracles
 
 PAIRS = [
     (sampler, name, head)
-    for name in ("bridge", "bridge with mask", "masked diffusion", "varying bridge", "tokenwise masking", "uniform", "dense")
+    for name in (
+        "bridge",
+        "bridge with mask",
+        "masked diffusion",
+        "varying bridge",
+        "tokenwise masking",
+        "uniform",
+        "dense",
+    )
     for sampler, head in [("ancestral", "mean"), ("tweedie", "mean"), ("tweedie", "score"), ("euler", "score")]
 ]
 pytestmark = pytest.mark.usefixtures("no_type_checks")  # sums over all sequences
@@ -27,7 +35,9 @@ every_pair = pytest.mark.parametrize(("sampler", "name", "head"), PAIRS, ids=lam
 
 def wrong(bridge, amount=0.5):
     """The same model with bent outputs, so that its law is not the data's."""
-    bridge.network.register_forward_hook(lambda _, inputs, out: out + amount * torch.sin(7.0 * inputs[0][..., None] + torch.arange(out.shape[-1])))
+    bridge.network.register_forward_hook(
+        lambda _, inputs, out: out + amount * torch.sin(7.0 * inputs[0][..., None] + torch.arange(out.shape[-1]))
+    )
     return bridge
 
 
@@ -90,7 +100,9 @@ def test_estimates_agree_with_enumeration(sampler, name, head):
     bridge = wrong(toys.model(name, toys.distribution(3, 3, seed=2), head))
     times, data = time_grid(bridge.process, 3), theory.all_sequences(3, 2)
     exact = exact_bounds(bridge, sampler, times)
-    estimate = chain_bound(Denoiser(bridge), SAMPLERS[sampler], times, data.repeat(100, 1), generator=seeded("estimate"))
+    estimate = chain_bound(
+        Denoiser(bridge), SAMPLERS[sampler], times, data.repeat(100, 1), generator=seeded("estimate")
+    )
     if exact.isinf().any():
         assert estimate.impossible > 0
         assert estimate.bits_per_token == torch.inf
@@ -130,13 +142,16 @@ def test_eulers_bound_is_infinite_wherever_its_clamp_forbids_a_token_to_stay(gri
         forbids = False
         for t, s in [*pairwise(times.tolist())][:-1]:
             p_t, width = mu @ process.to_dense(t)[0], 1e-7
-            rates = (process.to_dense(t)[0] - process.to_dense(t - width)[0]) / width  # into each state, from all others
+            rates = (
+                process.to_dense(t)[0] - process.to_dense(t - width)[0]
+            ) / width  # into each state, from all others
             Q = torch.linalg.solve(process.to_dense(t - width)[0], rates)
-            out = ((p_t[:, None] * Q).fill_diagonal_(0).sum(0) / p_t)
+            out = (p_t[:, None] * Q).fill_diagonal_(0).sum(0) / p_t
             forbids |= bool(((t - s) * out[p_t > 0] > 1 + 1e-4).any())
         infinite.append(forbids)
         assert (mu * exact_bounds(bridge, "euler", times)).sum().isinf() == forbids, calls
-    assert infinite[1] and not infinite[0] and not infinite[-1]  # both happen
+    assert infinite[:2] == [False, True]
+    assert not infinite[-1]
 
 
 @torch.no_grad()
@@ -144,7 +159,10 @@ def test_more_calls_approach_the_bound_in_the_limit():
     mu = toys.distribution(3, 3, seed=2)
     bridge = wrong(toys.model("bridge", mu), 0.2)
     limit = theory.exact_bound(mu, bridge.process)
-    costs = [(mu.flatten() * exact_bounds(bridge, "ancestral", time_grid(bridge.process, calls))).sum() for calls in (1, 4, 16, 64)]
+    costs = [
+        (mu.flatten() * exact_bounds(bridge, "ancestral", time_grid(bridge.process, calls))).sum()
+        for calls in (1, 4, 16, 64)
+    ]
     assert all(few > many for few, many in pairwise(costs))
     assert costs[-1] > limit.total
 

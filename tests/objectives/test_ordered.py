@@ -40,10 +40,18 @@ def conditional(x, i, visible, wrong=0.0):
     return p / p.sum()
 
 
-def cost(x, order, wrong=0.0, given=()):
-    """What it costs to write `x` in this order, after what is given."""
-    free = [i for i in order if i not in given]
-    return -sum(math.log(conditional(x, i, [*given, *free[:turn]], wrong)[x[i]].item()) for turn, i in enumerate(free))
+BLOCKS = {(3, 1): (3,), (3, 2): (2, 1), (2, 1): (2,), (1, 1): (1,)}
+"""How many positions each call writes, by blanks and calls; one each if there are no more blanks than calls."""
+
+
+def cost(x, order, wrong=0.0, given=(), calls=3):
+    """What it costs to write `x` in this order with so many calls, after what is given."""
+    free, total, start = [i for i in order if i not in given], 0.0, 0
+    for size in BLOCKS.get((len(free), calls), (1,) * len(free)):
+        seen = [*given, *free[:start]]
+        total -= sum(math.log(conditional(x, i, seen, wrong)[x[i]].item()) for i in free[start : start + size])
+        start += size
+    return total
 
 
 def chance_of(order, speeds):
@@ -215,6 +223,42 @@ def test_whole_paths_and_drawn_times_estimate_the_same_bound(wrong):
         assert truth == pytest.approx(ENTROPY, abs=1e-10)
 
 
+def test_in_one_call_every_position_costs_what_it_does_given_nothing():
+    bound = toys.ordered_bridge(MU, SPEEDS, WRONG).bound(STATES, calls=1, generator=seeded("calls"))
+    by_hand = [-sum(math.log(conditional(x, i, [], WRONG)[x[i]]) for i in range(3)) for x in STATES.tolist()]
+    np.testing.assert_allclose(bound.score, by_hand, rtol=1e-9)
+
+
+@pytest.mark.parametrize("calls", [3, 4, 100])
+def test_as_many_calls_as_positions_are_the_default(calls):
+    one, other = (
+        toys.ordered_bridge(MU, SPEEDS, WRONG).bound(STATES, calls=k, generator=seeded("calls")) for k in (None, calls)
+    )
+    assert torch.equal(one.score, other.score)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_with_one_order_the_bounds_of_all_sequences_are_the_law_of_the_sampler(calls):
+    conditionals, states = toys.Conditionals(MU, WRONG), dmb.States.with_mask(3, 3)
+    bridge = dmb.OrderedBridge(dmb.orders.Fixed([2, 0, 1]), conditionals, states)
+    law = (-bridge.bound(STATES, calls=calls).score).exp()
+    assert law.sum().item() == pytest.approx(1, abs=1e-12)  # Kraft, with equality
+    x = bridge.sample(20_000, calls=calls, generator=seeded("law"))
+    counts = np.bincount(np.ravel_multi_index(tuple(x.T.numpy()), (3, 3, 3)), minlength=27)
+    assert oracles.chi_square_p_value(counts, law) > 1e-3
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_over_all_orders_the_bounds_leave_no_more_than_1_in_all(calls):
+    chances = [chance_of(order, SPEEDS) for order in ORDERS]
+    means = [np.dot(chances, [cost(x, o, WRONG, calls=calls) for o in ORDERS]) for x in STATES.tolist()]
+    assert np.exp(np.negative(means)).sum() <= 1
+    rows = STATES.repeat(800, 1)
+    bound = toys.ordered_bridge(MU, SPEEDS, WRONG).bound(rows, calls=calls, generator=seeded("kraft"))
+    each = bound.score.view(800, 27)
+    assert ((each.mean(0) - torch.tensor(means)).abs() < 4.5 * each.std(0) / 800**0.5 + 1e-9).all()
+
+
 def test_the_bound_averages_samples_in_any_batches_and_reports_them():
     seen, bridge = [], toys.ordered_bridge(MU, SPEEDS, WRONG)
     bound = bridge.bound(STATES, samples=100, batch_size=10, generator=seeded("bound"), progress=seen.append)
@@ -263,15 +307,15 @@ def all_draws(orders, given, monkeypatch):
     return x_0, mask if given else None, torch.tensor(chance, dtype=torch.float64), combinations
 
 
-def exact_mean(log_speeds, given):
+def exact_mean(log_speeds, given, calls=3):
     """The mean of the cost over all orders: differentiable in the speeds, by loops."""
     orders = itertools.permutations([i for i in range(3) if i not in given])
-    return sum(chance_of(order, log_speeds.exp()) * cost(X, order, WRONG, given) for order in orders)
+    return sum(chance_of(order, log_speeds.exp()) * cost(X, order, WRONG, given, calls) for order in orders)
 
 
-def exact_slope(given):
+def exact_slope(given, calls=3):
     log_speeds = torch.tensor(SPEEDS, dtype=torch.float64).log().requires_grad_()
-    mean = exact_mean(log_speeds, given)
+    mean = exact_mean(log_speeds, given, calls)
     return torch.autograd.grad(mean, log_speeds)[0] if mean.requires_grad else torch.zeros(3, dtype=torch.float64)
 
 
@@ -281,16 +325,17 @@ def slope_of(bridge, loss):
     return speeds
 
 
-@pytest.mark.parametrize("orders", [2, 3])
+@pytest.mark.parametrize(("orders", "calls"), [(2, None), (3, None), (2, 2), (2, 1)])
 @every_given
-def test_the_gradient_in_the_speeds_is_unbiased(orders, given, monkeypatch):
+def test_the_gradient_in_the_speeds_is_unbiased(orders, calls, given, monkeypatch):
     """Its mean over all that may be drawn, each with its chance, is the gradient of the mean."""
     bridge = toys.ordered_bridge(MU, SPEEDS, WRONG)
     x_0, mask, chance, combinations = all_draws(orders, given, monkeypatch)
-    loss = bridge.loss(x_0, given=mask, learn_order=True, orders=orders)
-    by_hand = [np.mean([cost(X, order, WRONG, given) for order in row]) for row in combinations]
+    loss = bridge.loss(x_0, given=mask, learn_order=True, orders=orders, calls=calls)
+    by_hand = [np.mean([cost(X, order, WRONG, given, calls or 3) for order in row]) for row in combinations]
     np.testing.assert_allclose(loss.detach(), by_hand, rtol=1e-9)
-    torch.testing.assert_close(slope_of(bridge, (chance * loss).sum()), exact_slope(given), rtol=1e-9, atol=1e-12)
+    expected = exact_slope(given, calls or 3)
+    torch.testing.assert_close(slope_of(bridge, (chance * loss).sum()), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_there_is_something_to_learn_from_the_gradient():

@@ -19,7 +19,7 @@ from dmb.networks.base import unwrapped
 from dmb.networks.heads import Head, MeanHead
 from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
 from dmb.objectives.ordered import mixed_turns, order_surrogate
-from dmb.orders import Fixed, Random, WriteOrder
+from dmb.orders import Fixed, Random, WriteOrder, by_call
 from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.processes.states import States
 from dmb.sampling import Decoding, Sampler, State, in_order, share_grid
@@ -111,22 +111,51 @@ class OrderedBridge(Bridge):
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
+    def order_for(self, calls: int | None) -> WriteOrder:
+        """The order that is used where a sample takes so many network calls. Default: one position per call."""
+        return self.order.for_calls(self.num_positions if calls is None else calls)
+
     def turns(
-        self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
+        self,
+        batch: int,
+        *,
+        calls: int | None = None,
+        given: Bool[Tensor, "b d"] | None = None,
+        generator: torch.Generator | None = None,
     ) -> Int[Tensor, "b d"]:
         """The turn of each position of `batch` rows; a ValueError if the network cannot begin with the given ones."""
-        turn, only = self.order.turns(batch, given=given, generator=generator), self.ordered.order
+        turn, only = self.order_for(calls).turns(batch, given=given, generator=generator), self.ordered.order
         if only is not None and given is not None and (turn.gather(1, only.expand(batch, -1)).diff() < 0).any():
             raise ValueError(
                 f"a {type(self.ordered).__name__} follows one order only: given positions must come first in that order"
             )
         return turn
 
+    def call_of(
+        self, turn: Int[Tensor, "b d"], calls: int | None, given: Bool[Tensor, "b d"] | None = None
+    ) -> Int[Tensor, "b d"] | None:
+        """The call that writes each position of rows with these turns, -1 for given ones; None: one per call."""
+        if calls is not None and self.from_left:
+            blanks = turn.shape[1] - (0 if given is None else int(given.sum(-1).min()))
+            if calls < blanks:
+                kind = type(self.ordered).__name__
+                raise ValueError(f"calls must be left out for a {kind}, which writes one of {blanks} blanks per call")
+            calls = None
+        return None if calls is None else self.order_for(calls).divide(turn, calls, given)
+
     def token_nats(
-        self, x_0: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
+        self,
+        x_0: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
+        label: Int[Tensor, " b"] | None = None,
+        call: Int[Tensor, "b d"] | None = None,
     ) -> Float[Tensor, "b d"]:
-        """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
-        output = self.without_padding(self.network(x_0, turn=turn, label=label))
+        """`-log π_i(x_0^i | tokens of earlier calls)` at each position, in nats: one pass of the network.
+
+        By default every turn has a call of its own.
+        """
+        together = {} if call is None else {"call": call}
+        output = self.without_padding(self.network(x_0, turn=turn, label=label, **together))
         logits = torch.where(self.states.data_states, output.to(numerics.at_least_float32(output)), -torch.inf)
         return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
@@ -141,6 +170,7 @@ class OrderedBridge(Bridge):
         singles: int = 0,
         any_order: float = 0.0,
         learn_order: bool = False,
+        calls: int | None = None,
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
@@ -159,6 +189,7 @@ class OrderedBridge(Bridge):
             any_order: share of the paths whose order is drawn evenly from all, whatever the speeds, which learn nothing
                 from them: so the network also learns conditionals that are not on the way of the usual orders.
             learn_order: also compute the gradient in what the order learns, such as speeds; needs at least two orders.
+            calls: the cost of what `sample` draws with so many network calls. Default: one position per call.
             rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how
                 a batch is split.
             generator: source of all randomness except dropout.
@@ -173,13 +204,14 @@ class OrderedBridge(Bridge):
         x_0, label, given = self._data(x_0, label, given)
         given = torch.zeros_like(x_0, dtype=torch.bool) if given is None else given
         every, rows = given.repeat(orders, 1), torch.arange(len(x_0), device=x_0.device) if rows is None else rows
-        turn, even = self._mixed_turns(every, any_order, generator)
+        turn, even = self._mixed_turns(every, any_order, calls, generator)
         several = rows % (1 + singles) == 0
         # one path of each row, and then the others of those that have several
         others = len(x_0) * torch.arange(1, orders, device=x_0.device)[:, None] + rows[several]
         path = torch.cat([rows, others.flatten()])
         turn, even, row = turn[path], even[path], path % len(x_0)
-        cost = self.token_nats(x_0[row], turn, None if label is None else label[row])
+        call = self.call_of(turn, calls, given[row])
+        cost = self.token_nats(x_0[row], turn, None if label is None else label[row], call)
         cost = torch.where(given[row], 0.0, cost)
 
         def by_order(values: Shaped[Tensor, "p d"]) -> Shaped[Tensor, "orders c d"]:
@@ -188,16 +220,17 @@ class OrderedBridge(Bridge):
 
         total = by_order(cost).sum(-1)
         if learn_order:
-            log_choices = torch.where(even[:, None], 0.0, self.order.log_choices(turn, given[row]))
-            surrogate = order_surrogate(by_order(cost), by_order(turn), by_order(log_choices))
+            log_choices = torch.where(even[:, None], 0.0, self.order_for(calls).log_choices(turn, given[row]))
+            calls_of_orders = None if call is None else by_order(call)
+            surrogate = order_surrogate(by_order(cost), by_order(turn), by_order(log_choices), calls_of_orders)
             total = total + (1 + singles) * surrogate
         return cost[: len(rows)].sum(-1).masked_scatter(several, total.mean(0))
 
     def _mixed_turns(
-        self, given: Bool[Tensor, "b d"], any_order: float, generator: torch.Generator | None
+        self, given: Bool[Tensor, "b d"], any_order: float, calls: int | None, generator: torch.Generator | None
     ) -> tuple[Int[Tensor, "b d"], Bool[Tensor, " b"]]:
         """The turns of rows, and of which rows they were drawn evenly from all orders."""
-        turn = self.turns(len(given), given=given, generator=generator)
+        turn = self.turns(len(given), calls=calls, given=given, generator=generator)
         return mixed_turns(turn, any_order, given=given, generator=generator)
 
     @checks.known_options
@@ -210,12 +243,14 @@ class OrderedBridge(Bridge):
         given: Bool[Tensor, "N d"] | None = None,
         samples: int = 1,
         any_order: float = 0.0,
+        calls: int | None = None,
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Bound:
         """An upper bound on `-log p(x_0)`, with its standard error: the mean cost of random paths.
 
+        With `calls` it is that of what `sample` draws with so many: positions of one call are drawn independently.
         If lengths differ, the prior part is `-log p(length)`, and padding costs nothing.
 
         Args:
@@ -225,6 +260,7 @@ class OrderedBridge(Bridge):
             samples: orders per sequence, one network call each. For the mean over many sequences 1 is best.
             any_order: share of the paths whose order is drawn evenly from all, as for `loss`; the bound is then that of
                 rows drawn in such orders.
+            calls: network calls of the sampler. Default: one position per call.
             batch_size: sequences per network call.
             generator: source of all randomness.
             progress: called after every batch with its number of sequences.
@@ -238,9 +274,10 @@ class OrderedBridge(Bridge):
         if self.lengths is not None:
             prior += self.lengths.nats(self.lengths.of(x_0))
         for rows in samples * torch.arange(len(x_0), device=x_0.device).split(batch_size):
-            turn, _ = self._mixed_turns(known[rows], any_order, generator)
+            turn, _ = self._mixed_turns(known[rows], any_order, calls, generator)
             with self._evaluating():
-                cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows])
+                call = self.call_of(turn, calls, known[rows])
+                cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows], call)
             cost = torch.where(known[rows], 0.0, cost)
             if cost.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")
@@ -315,14 +352,14 @@ class OrderedBridge(Bridge):
     ) -> Int[Tensor, "b d"]:
         """The share `t` of the positions of each row is masked, those of the last turns."""
         given, shares = self._given(x_0, None), torch.tensor([1.0, checks.times("t", t, 1, self.device).item(), 0.0])
-        call = self.order.groups(len(x_0), shares, given=given, generator=generator)
+        call = by_call(self.order.turns(len(x_0), given=given, generator=generator), shares, given)
         return torch.where(call > 0, self.num_states - 1, x_0)
 
     def corruption_path(
         self, x_0: Int[Tensor, "b d"], states: int, *, generator: torch.Generator | None = None
     ) -> list[State]:
         given, shares = self._given(x_0, None), share_grid(states - 1)
-        call = self.order.groups(len(x_0), shares, given=given, generator=generator)
+        call = by_call(self.order.turns(len(x_0), given=given, generator=generator), shares, given)
         left = enumerate(shares.flip(0).tolist())
         return [State(t, torch.where(call >= states - 1 - step, self.num_states - 1, x_0)) for step, t in left]
 
@@ -344,13 +381,13 @@ class OrderedBridge(Bridge):
         x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
-        turn = self.turns(count, given=decoding.given, generator=generator)
-        blanks = max((x_T == self.num_states - 1).sum(-1).tolist(), default=0)
-        if self.from_left and len(shares) <= blanks:
-            kind = type(self.ordered).__name__
-            raise ValueError(f"calls must be left out for a {kind}, which writes one of {blanks} blanks per call")
-        one_by_one = sampler == "first_hitting" or self.from_left or (calls is None and grid == "canonical")
-        return in_order(self.ordered, self.states, decoding, x_T, turn, None if one_by_one else shares, generator)
+        calls = None if sampler == "first_hitting" else calls
+        turn = self.turns(count, calls=calls, given=decoding.given, generator=generator)
+        if grid == "canonical" or sampler == "first_hitting":
+            call = self.call_of(turn, calls, decoding.given)
+        else:
+            call = by_call(turn, shares, decoding.given)
+        return in_order(self.ordered, self.states, decoding, x_T, turn, call, generator)
 
     def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
         x = self.sample(chains, calls=max(calls, self.least_calls), generator=generator)

@@ -4,15 +4,15 @@ A sampler that draws `x_s ~ p(x_s | x_t)` at the times `1 = t_K > … > t_0 = 0`
 
 `-log p(x_0) ≤ J_Q + Σ_k E KL(q(x_s | x_t, x_0) || p(x_s | x_t)),  s = t_{k-1},  t = t_k,`
 
-with `q(x_s | x_t, x_0) ∝ p_{s|0}(x_s|x_0) p_{t|s}(x_t|x_s)`; its last term is `-log p(x_0 | x_t)`. With more and more calls
-it becomes `J_Q + J_score`.
+with `q(x_s | x_t, x_0) ∝ p_{s|0}(x_s|x_0) p_{t|s}(x_t|x_s)`; its last term is `-log p(x_0 | x_t)`. With more and more
+calls it becomes `J_Q + J_score`.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb._core import numerics
@@ -38,8 +38,8 @@ def chain_bound(
 ) -> Bound:
     """The bound on every row of `x_0` of sequences that this sampler draws at these times, without bias.
 
-    Each estimate is that of one random step, times their number; steps are spread evenly over a batch. The divergence is
-    summed over all states at once, so that a step which could go wrong is seen wherever it might.
+    Each estimate is that of one random step, times their number; steps are spread evenly over a batch. The divergence
+    is summed over all states, so that a step which could go wrong is seen wherever it might.
 
     Args:
         denoiser: the model, with the label of each row, the given positions and the user's options for samples.
@@ -63,7 +63,7 @@ def chain_bound(
     for _ in range(samples):
         for rows in torch.randperm(len(x_0), generator=generator, device=x_0.device).split(batch_size):
             u = numerics.stratified_times(len(rows), generator=generator, device=x_0.device)
-            step = (u * calls).ceil().long().clamp(1, calls)  # to the time of step K, which is 0, from the one before it
+            step = (u * calls).ceil().long().clamp(1, calls)  # the last one leads to data
             for last in (False, True):
                 part = rows[(step == calls) == last]
                 if len(part):

@@ -34,13 +34,16 @@ def mixed_turns(
 
 
 def order_surrogate(
-    cost: Float[Tensor, "o c d"], turn: Int[Tensor, "o c d"], log_choices: Float[Tensor, "o c d"]
+    cost: Float[Tensor, "o c d"],
+    turn: Int[Tensor, "o c d"],
+    log_choices: Float[Tensor, "o c d"],
+    call: Int[Tensor, "o c d"] | None = None,
 ) -> Float[Tensor, "o c"]:
     r"""0 for each of `o ≥ 2` orders of a sequence, with the gradient of the mean cost in what decides the orders.
 
     `∇ E[Σ_i f_i] = E[Σ_r (Σ_{i ∈ S_r} f_i) ∇ log p(choice of turn r)]`, where `S_r` are the positions of turns up to
-    `r`. The choice among them is made when all later turns are settled, and cannot change their costs any more. From
-    every `f_i` the mean cost of position `i` in other orders of the same sequence is subtracted. Neither changes the
+    `r`, and of the whole call that writes turn `r`. The choice among them is made when all later turns are settled, and
+    cannot change the costs of later calls any more. From every `f_i` the mean cost of position `i` in other orders of the same sequence is subtracted. Neither changes the
     mean of the gradient; on text and tables both remove noise (not where costs only move from one position to another,
     and their sum is the same in all orders).
 
@@ -48,8 +51,13 @@ def order_surrogate(
         cost: `f_i`, the cost of each position.
         turn: the turn of each position.
         log_choices: the log-probability of each choice, by turns; 0 where nothing was chosen.
+        call: the call that writes each position. Default: one position per call.
     """
     cost = cost.detach()
     others = (cost.sum(0) - cost) / (len(cost) - 1)
-    up_to = (cost - others).gather(-1, turn.argsort(dim=-1)).cumsum(-1)
+    order = turn.argsort(dim=-1)
+    up_to = (cost - others).gather(-1, order).cumsum(-1)
+    if call is not None:
+        written = call.gather(-1, order)
+        up_to = up_to.gather(-1, torch.searchsorted(written, written, right=True) - 1)
     return (up_to * (log_choices - log_choices.detach())).sum(-1)

@@ -11,7 +11,7 @@ from dmb.orders.base import WriteOrder, given_first
 
 
 class Blocks(WriteOrder):
-    """Blocks of neighbouring positions, from left to right; positions of a block in any order (BD3-LM, arXiv 2503.09573).
+    """Blocks of neighbours, from left to right; positions of a block in any order (BD3-LM, arXiv 2503.09573).
 
     Args:
         num_positions: `d`.
@@ -37,7 +37,8 @@ class Blocks(WriteOrder):
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        noise = torch.rand(batch, self.num_positions, generator=generator, device=self._block.device, dtype=torch.float64)
+        shape, device = (batch, self.num_positions), self._block.device
+        noise = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         return given_first((self._block + noise).argsort(dim=-1), given)
 
     def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:

@@ -6,11 +6,11 @@ from torch import Tensor
 
 
 def best_shares(costs: Float[Tensor, " d"], calls: int) -> Float[Tensor, " k"]:
-    r"""The share of blanks that is left after each of so many calls, from 1 to 0, at the least cost (ARDM, arXiv 2110.02037).
+    r"""The share of blanks left after each of so many calls, from 1 to 0, at the least cost (ARDM, arXiv 2110.02037).
 
-    With `L_j` the mean cost of a token when `j` are known, writing `m` tokens in one call from `j` on costs `m L_j`. The
-    least sum over calls follows by dynamic programming: `C_k(j) = min_m m L_j + C_{k-1}(j + m)`. It is exact in the mean
-    where all orders are equally likely. For `grid=` of `sample` and `bound`.
+    With `L_j` the mean cost of a token when `j` are known, writing `m` tokens in one call from `j` on costs `m L_j`.
+    The least sum over calls follows by dynamic programming: `C_k(j) = min_m m L_j + C_{k-1}(j + m)`. It is exact in the
+    mean where all orders are equally likely. Use it as `grid=` of `sample` and `bound`.
 
     Args:
         costs: `L_0 … L_{d-1}`, such as the means over rows of `token_nats` by turn.

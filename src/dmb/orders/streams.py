@@ -120,7 +120,7 @@ class _Side(WriteOrder):
     def divide(
         self, turn: Int[Tensor, "b d"], calls: int, given: Bool[Tensor, "b d"] | None = None
     ) -> Int[Tensor, "b d"]:
-        """As many positions per call as there are blanks at one place, so that neighbours are never written together."""
+        """As many positions per call as there are blanks at one place, so that neighbours are not written together."""
         blank = torch.ones_like(turn) if given is None else (~given).long()
         blanks, left = blank.sum(-1, keepdim=True), turn - (1 - blank).sum(-1, keepdim=True)
         places = int(self._place.max()) + 1

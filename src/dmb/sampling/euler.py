@@ -1,6 +1,5 @@
 """The sampler as published: Euler steps of the reverse chain."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
