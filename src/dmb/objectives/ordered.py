@@ -43,9 +43,9 @@ def order_surrogate(
 
     `∇ E[Σ_i f_i] = E[Σ_r (Σ_{i ∈ S_r} f_i) ∇ log p(choice of turn r)]`, where `S_r` are the positions of turns up to
     `r`, and of the whole call that writes turn `r`. The choice among them is made when all later turns are settled, and
-    cannot change the costs of later calls any more. From every `f_i` the mean cost of position `i` in other orders of the same sequence is subtracted. Neither changes the
-    mean of the gradient; on text and tables both remove noise (not where costs only move from one position to another,
-    and their sum is the same in all orders).
+    cannot change the costs of later calls any more. From every `f_i` the mean cost of position `i` in other orders of
+    the same sequence is subtracted. Neither changes the mean of the gradient; on text and tables both remove noise (not
+    where costs only move from one position to another, and their sum is the same in all orders).
 
     Args:
         cost: `f_i`, the cost of each position.
