@@ -175,3 +175,57 @@ def test_the_law_between_two_ends_is_bayes_rule_on_dense_matrices():
     for i in range(2):
         expected = to_s[i, x_0[0, i]] * on[i, :, x_t[0, i]]
         torch.testing.assert_close(found[0, i], expected / expected.sum())
+
+
+@every_pair
+@torch.no_grad()
+def test_a_bridge_bounds_what_it_samples(sampler, name, head):
+    bridge = wrong(toys.model(name, toys.distribution(3, 3, seed=2), head))
+    data = theory.all_sequences(3, 2).repeat(20, 1)
+    found = bridge.bound(data, calls=3, sampler=sampler, generator=seeded("door"))
+    times = time_grid(bridge.process, 3)
+    expected = chain_bound(Denoiser(bridge), SAMPLERS[sampler], times, data, generator=seeded("door"))
+    assert torch.equal(found.score, expected.score)
+    if sampler == bridge.samplers[0]:  # the default of samples is that of bounds
+        assert torch.equal(bridge.bound(data, calls=3, generator=seeded("door")).score, expected.score)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_p": 0.6}])
+@torch.no_grad()
+def test_a_temperature_and_a_nucleus_are_part_of_the_law(options):
+    bridge = toys.model("masked diffusion", toys.distribution(3, 3, seed=2))
+    data, times = theory.all_sequences(3, 2), time_grid(bridge.process, 2)
+    exact = exact_bounds(bridge, "ancestral", times, **options)
+    assert (-exact).exp().sum() <= 1 + 1e-9
+    p = law(bridge, "ancestral", times, **options)[data[:, 0] * bridge.num_states + data[:, 1]]
+    assert exact[p == 0].isinf().all()
+    x = bridge.sample(6_000, calls=2, generator=seeded("tempered"), **options)
+    counts = np.bincount(x[:, 0] * 3 + x[:, 1], minlength=9)
+    assert oracles.chi_square_p_value(counts, p) > 1e-5
+    found = bridge.bound(data.repeat(50, 1), calls=2, generator=seeded("tempered"), **options)
+    assert (found.impossible > 0) == bool(exact.isinf().any())
+    assert (exact - exact_bounds(bridge, "ancestral", times)).abs().max() > 0.1  # and changes it
+
+
+@torch.no_grad()
+def test_given_positions_cost_nothing_and_are_known_to_every_step():
+    mu = toys.distribution(3, 3, seed=2)
+    bridge = toys.model("masked diffusion", mu)
+    given = torch.tensor([[True, False]]).expand(9, -1)
+    rows = theory.all_sequences(3, 2).repeat(300, 1)
+    bound = bridge.bound(rows, given=given.repeat(300, 1), calls=2, generator=seeded("given"))
+    assert bound.mean_tokens == 1
+    conditional = -(mu / mu.sum(1, keepdim=True)).log().mean().item()  # one position is left, so that steps are exact
+    assert bound.nats == pytest.approx(conditional, abs=4 * bound.stderr * np.log(2) + 0.01)
+
+
+def test_options_of_a_sampler_without_its_calls_and_samplers_without_a_law_are_refused():
+    bridge = toys.model("masked diffusion", toys.distribution(3, 3, seed=2))
+    data = theory.all_sequences(3, 2)
+    for options in ({"sampler": "ancestral"}, {"temperature": 0.5}, {"grid": "uniform"}):
+        with pytest.raises(ValueError, match="are of a bound with calls: give calls, too"):
+            bridge.bound(data, **options)
+    with pytest.raises(ValueError, match="calls needs a sampler that knows the law of its step"):
+        bridge.bound(data, calls=2, sampler="first_hitting")
+    with pytest.raises(ValueError, match="calls must be at least 1, got 0"):
+        bridge.bound(data, calls=0)

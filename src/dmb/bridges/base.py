@@ -349,10 +349,7 @@ class Bridge(Pretrained, ABC):
         >>> [round(state.t, 2) for state in bridge.trajectory(4, calls=4, grid="uniform")]
         [1.0, 0.75, 0.5, 0.25, 0.0]
         """
-        sampler = self.samplers[0] if sampler is None else sampler
-        if isinstance(sampler, str) and sampler not in self.samplers:
-            cure = f", which {self.lacks_samplers}" if sampler in SAMPLERS else ""
-            raise ValueError(f"sampler must be one of {', '.join(self.samplers)}, got {sampler!r}{cure}")
+        sampler = self._known_sampler(sampler)
         rows = 1 if template is None or template.ndim == 1 else len(template)
         if count is None:
             count = rows if label is None else len(label)
@@ -370,6 +367,14 @@ class Bridge(Pretrained, ABC):
             label=label, guidance=guidance, temperature=temperature, top_p=top_p, given=given, legal=legal
         )
         return self._states(self._chain(decoding, count, kept, calls, sampler, grid, generator))
+
+    def _known_sampler(self, sampler: str | Sampler | None) -> str | Sampler:
+        """The sampler, by default the first of this model; a ValueError if it is not one of them."""
+        sampler = self.samplers[0] if sampler is None else sampler
+        if isinstance(sampler, str) and sampler not in self.samplers:
+            cure = f", which {self.lacks_samplers}" if sampler in SAMPLERS else ""
+            raise ValueError(f"sampler must be one of {', '.join(self.samplers)}, got {sampler!r}{cure}")
+        return sampler
 
     @abstractmethod
     def _chain(

@@ -20,13 +20,14 @@ from dmb.networks.base import given_embedding, takes, unwrapped
 from dmb.networks.heads import Head, MeanHead, ScoreHead
 from dmb.objectives import score_entropy as losses
 from dmb.objectives.bound import Bound
+from dmb.objectives.calls import chain_bound
 from dmb.objectives.variance import CostBaseline, TimeDensity
 from dmb.orders import Random, WriteOrder
 from dmb.processes import BridgeProcess
 from dmb.processes.base import ForwardProcess, Time
 from dmb.processes.states import States
 from dmb.processes.time import Canonical, SolvedTime
-from dmb.sampling import SAMPLERS, Decoding, Denoiser, Sampler, State, arrivals, draw_prior, time_grid
+from dmb.sampling import SAMPLERS, Decoding, Denoiser, Sampler, State, StepSampler, arrivals, draw_prior, time_grid
 
 if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
@@ -170,6 +171,12 @@ class MarkovBridge(Bridge):
         label: Int[Tensor, " N"] | None = None,
         given: Bool[Tensor, "N d"] | None = None,
         samples: int = 1,
+        calls: int | None = None,
+        sampler: str | StepSampler | None = None,
+        grid: str | Float[Tensor, " k"] = "canonical",
+        guidance: float = 1.0,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
         batch_size: int = 128,
         stratify: bool = True,
         split: bool = True,
@@ -182,12 +189,29 @@ class MarkovBridge(Bridge):
 
         `-log p(x_0) ≤ J_score + J_Q,  J_Q = Σ_i KL(p_{1|0}(·|x_0^i) || p_T^i),`
 
-        where `J_score` is the mean of `integrand`, summed over positions, integrated over all times from 0 to 1.
+        where `J_score` is the mean of `integrand`, summed over positions, integrated over all times from 0 to 1: the
+        limit of infinitely many network calls. With `calls`, it is the bound of what `sample` draws with so many, and
+        the same `sampler`, `grid` and other options: see `dmb.objectives.calls`. It may be infinite.
 
         If lengths differ, the prior part has `-log p(length)` in it, and padding costs nothing. The arguments are
         explained at `dmb.objectives.score_entropy.bound`; `x_0` may also be a split of a data set, such as `data.test`.
         """
         x_0, label, given = self._rows(x_0, label, given)
+        if calls is not None:
+            run = self._known_sampler(sampler)
+            run = SAMPLERS[run] if isinstance(run, str) else run
+            if not isinstance(run, StepSampler):
+                raise ValueError("calls needs a sampler that knows the law of its step, such as ancestral or tweedie")
+            denoiser = Denoiser(self, label=label, guidance=guidance, temperature=temperature, top_p=top_p, given=given)
+            with self._evaluating():
+                return chain_bound(
+                    denoiser, run, time_grid(self.process, calls, grid), x_0, samples=samples, batch_size=batch_size,
+                    generator=generator, progress=progress,
+                )  # fmt: skip
+        if (sampler, guidance, temperature, top_p) != (None, 1.0, 1.0, 1.0) or grid != "canonical":
+            raise ValueError(
+                "sampler, grid, guidance, temperature and top_p are of a bound with calls: give calls, too"
+            )
         with self._evaluating():
             return losses.bound(
                 self, x_0, label=label, given=given, samples=samples, batch_size=batch_size, stratify=stratify,

@@ -6,6 +6,7 @@ from dmb.sampling.base import (
     Denoiser as Denoiser,
     Sampler as Sampler,
     State as State,
+    StepSampler as StepSampler,
     draw_prior as draw_prior,
     legal_states as legal_states,
     share_grid as share_grid,

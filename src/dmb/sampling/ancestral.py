@@ -30,7 +30,8 @@ class Ancestral(StepSampler):
             return log_posterior
         process = denoiser.process
         longer = process._log_likelihood(x_t, now)
-        log_p = torch.where(longer > -torch.inf, log_posterior + process._log_likelihood(x_t, earlier) - longer, -torch.inf)
+        log_p = log_posterior + process._log_likelihood(x_t, earlier) - longer
+        log_p = torch.where(longer > -torch.inf, log_p, -torch.inf)
         stays = log_p.logsumexp(-1, keepdim=True)
         moves = torch.where(stays > -torch.inf, process._log_score(log_p, x_t, earlier), -torch.inf)
         moves = moves.scatter(-1, x_t[..., None], stays)
