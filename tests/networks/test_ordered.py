@@ -88,7 +88,7 @@ def test_one_pass_says_what_cached_sampling_does_where_calls_write_several_posit
     for k in range(calls):
         asked = order[:, (call.gather(1, order) == k)[0]]
         if asked.numel():
-            output = network.extend(cache, written, new, torch.ones_like(new, dtype=torch.bool), asked)
+            output = cache.outputs_at(written, new, torch.ones_like(new, dtype=torch.bool), asked)
             torch.testing.assert_close(output[0], whole[0, asked[0]], rtol=0, atol=1e-5)
             new, written = asked, written.scatter(1, asked, x.gather(1, asked))
     if calls < POSITIONS - known:
@@ -344,3 +344,22 @@ def test_a_causal_network_goes_on_from_a_beginning():
     assert torch.equal(x[1, :4], template[1, :4])
     assert torch.equal(x[2], template[2])
     assert x.max() < STATES - 1
+
+
+@every_placing
+@pytest.mark.parametrize("num_classes", [0, 3])
+def test_the_cache_of_a_causal_network_says_what_reading_everything_again_does(placed, num_classes):
+    """Rows that begin with none, some and nearly all of their tokens, and are finished one after the other."""
+    network, x = transformer(dmb.CausalTransformer, placed=placed, num_classes=num_classes), tokens(4)
+    label = torch.tensor([0, 2, -1, 1]) if num_classes else None
+    place, known = torch.arange(POSITIONS).expand(4, -1), torch.tensor([0, 2, 5, 6])
+    cache, new, filled = network.cache(4, 2 * POSITIONS), place[:, :6], place[:, :6] < known[:, None]
+    for _ in range(POSITIONS):
+        written = torch.where(place < known[:, None], x, STATES - 1)
+        ask = known.clamp(max=POSITIONS - 1)[:, None]
+        output = cache.outputs_at(written, new, filled, ask, label)
+        again = network.outputs_at(written, ask, label=label)
+        goes_on = known < POSITIONS
+        torch.testing.assert_close(output[goes_on], again[goes_on], rtol=0, atol=1e-5)
+        new, filled, known = ask, goes_on[:, None], (known + 1).clamp(max=POSITIONS)
+    assert again.std() > 0.1

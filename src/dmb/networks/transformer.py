@@ -15,11 +15,8 @@ from dmb.processes.states import States
 class Block(nn.Module):
     """Attention and an MLP, each modulated by the conditioning vector, and each doing nothing at first.
 
-    Here every position attends to every other, or if `causal` to those to its left; a subclass may `attend` in another
-    way.
+    Here every position attends to every other; a subclass may `attend` in another way.
     """
-
-    causal: ClassVar[bool] = False
 
     def __init__(self, width: int, heads: int, conditioning: int, dropout: float):
         super().__init__()
@@ -49,7 +46,7 @@ class Block(nn.Module):
         """
         [rotary] = context
         query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value, is_causal=self.causal)
+        mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value)
         return self.project(mixed.transpose(1, 2).flatten(2))
 
     def by_head(self, x: Float[Tensor, "b d w"]) -> Float[Tensor, "b k d h"]:
