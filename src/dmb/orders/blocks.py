@@ -37,9 +37,9 @@ class Blocks(WriteOrder):
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        shape, device = (batch, self.num_positions), self._block.device
+        shape, device = (batch, self.num_positions), None if generator is None else generator.device
         noise = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-        return given_first((self._block + noise).argsort(dim=-1), given)
+        return given_first((self._block + noise.to(self._block.device)).argsort(dim=-1), given)
 
     def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
         """The position written last was masked first, among all of its block; the one before it among all others."""

@@ -65,8 +65,8 @@ class Streams(WriteOrder):
 
     def for_calls(self, calls: int) -> "_Side":
         """The order of the largest budget that `calls` suffice for, or of the smallest budget."""
-        places = self._places[max(sum(budget <= calls for budget in self.budgets) - 1, 0)]
-        return _Side(places, self.weights)
+        index = max(sum(budget <= calls for budget in self.budgets) - 1, 0)
+        return _Side(self._tile(self.budgets[index]), self._places[index], self.weights)
 
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
@@ -89,15 +89,16 @@ class Streams(WriteOrder):
 class _Side(WriteOrder):
     """Streams side by side, for one budget: by a ramp of speeds along each axis of a tile, or place by place."""
 
-    def __init__(self, places: Int[Tensor, "a d"], weights: Float[Tensor, " a"] | None):
+    def __init__(self, tile: tuple[int, ...], places: Int[Tensor, "a d"], weights: Float[Tensor, " a"] | None):
         super().__init__(places.shape[1])
+        self._length = math.prod(tile)
         ramps = SLOPE * (places - places.double().mean(-1, keepdim=True)).float()
         self._speeds = None if weights is None else weights @ ramps
         place = torch.zeros_like(places[0])
-        for axis in places:
-            place = place * (axis.max() + 1) + axis
+        for length, axis in zip(tile, places, strict=True):
+            place = place * length + axis
         if self._speeds is not None:  # the same places, the slowest to be masked first
-            slope = self._speeds.new_zeros(int(place.max()) + 1).scatter(0, place, self._speeds.detach())
+            slope = self._speeds.new_zeros(self._length).scatter(0, place, self._speeds.detach())
             place = slope.argsort(stable=True).argsort()[place]
         self._place = place
 
@@ -123,9 +124,9 @@ class _Side(WriteOrder):
         """As many positions per call as there are blanks at one place, so that neighbours are not written together."""
         blank = torch.ones_like(turn) if given is None else (~given).long()
         blanks, left = blank.sum(-1, keepdim=True), turn - (1 - blank).sum(-1, keepdim=True)
-        places = int(self._place.max()) + 1
-        place = (self._place * min(calls, places) // places).expand_as(turn)
-        ends = turn.new_zeros(len(turn), min(calls, places)).scatter_add(1, place, blank).cumsum(-1)
+        calls_used = min(calls, self._length)
+        place = (self._place * calls_used // self._length).expand_as(turn)
+        ends = turn.new_zeros(len(turn), calls_used).scatter_add(1, place, blank).cumsum(-1)
         call = torch.searchsorted(ends, left, right=True)
         empty = (ends.diff(dim=-1, prepend=ends.new_zeros(len(turn), 1)) == 0).long()
         call = call - F.pad(empty.cumsum(-1), (0, 1)).gather(1, call)
