@@ -102,9 +102,8 @@ class Conditionals(dmb.OrderedNetwork):
     def config(self):
         raise ValueError("a table is not a model to save")
 
-    def forward(self, x_t, turn=None, label=None, call=None):
+    def forward(self, x_t, turn=None, label=None):
         turn = self.default_turns(x_t) if turn is None else turn
-        turn = turn if call is None else call
         seen = turn[:, None] < turn[:, :, None]
         differs = (x_t[..., None] != self.sequences.T).to(self.mu)
         fits = torch.einsum("bij,bjk->bik", seen.to(self.mu), differs) == 0

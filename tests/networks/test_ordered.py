@@ -8,6 +8,7 @@ import torch
 
 import dmb
 from dmb._core.seeding import seeded
+from dmb.orders import turns_of_calls
 
 STATES, POSITIONS = 6, 7
 """Five of the data, and the mask."""
@@ -78,17 +79,17 @@ def test_without_blocks_a_query_is_its_neighbours_of_earlier_turns_by_hand(turn,
 @every_reach
 @pytest.mark.parametrize("calls", [1, 2, 3, 7])
 def test_one_pass_says_what_cached_sampling_does_where_calls_write_several_positions(calls, beside):
-    """Contents of one call see each other turn by turn in both, and queries see earlier calls only."""
     network, x, mask = transformer(beside=beside), tokens(1), STATES - 1
     turn, known = random_turns(1), 2  # two positions are given
     order = turn.argsort(-1)
     call = torch.where(turn < known, -1, ((turn - known) * calls) // (POSITIONS - known))
-    whole = network(x, turn=turn, call=call)
+    seen = turns_of_calls(turn, call)
+    whole = network(x, turn=seen)
     cache, new, written = network.cache(1, POSITIONS), order[:, :known], torch.where(turn < known, x, mask)
     for k in range(calls):
         asked = order[:, (call.gather(1, order) == k)[0]]
         if asked.numel():
-            output = cache.outputs_at(written, new, torch.ones_like(new, dtype=torch.bool), asked)
+            output = cache.outputs_at(written, seen, new, torch.ones_like(new, dtype=torch.bool), asked)
             torch.testing.assert_close(output[0], whole[0, asked[0]], rtol=0, atol=1e-5)
             new, written = asked, written.scatter(1, asked, x.gather(1, asked))
     if calls < POSITIONS - known:
@@ -357,7 +358,7 @@ def test_the_cache_of_a_causal_network_says_what_reading_everything_again_does(p
     for _ in range(POSITIONS):
         written = torch.where(place < known[:, None], x, STATES - 1)
         ask = known.clamp(max=POSITIONS - 1)[:, None]
-        output = cache.outputs_at(written, new, filled, ask, label)
+        output = cache.outputs_at(written, place, new, filled, ask, label)
         again = network.outputs_at(written, ask, label=label)
         goes_on = known < POSITIONS
         torch.testing.assert_close(output[goes_on], again[goes_on], rtol=0, atol=1e-5)

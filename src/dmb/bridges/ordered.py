@@ -19,7 +19,7 @@ from dmb.networks.base import unwrapped
 from dmb.networks.heads import Head, MeanHead
 from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
 from dmb.objectives.ordered import mixed_turns, order_surrogate
-from dmb.orders import Fixed, Random, WriteOrder, by_call
+from dmb.orders import Fixed, Random, WriteOrder, by_call, turns_of_calls
 from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.processes.states import States
 from dmb.sampling import Decoding, Sampler, State, in_order, share_grid
@@ -144,18 +144,10 @@ class OrderedBridge(Bridge):
         return None if calls is None else self.order_for(calls).divide(turn, calls, given)
 
     def token_nats(
-        self,
-        x_0: Int[Tensor, "b d"],
-        turn: Int[Tensor, "b d"],
-        label: Int[Tensor, " b"] | None = None,
-        call: Int[Tensor, "b d"] | None = None,
+        self, x_0: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
     ) -> Float[Tensor, "b d"]:
-        """`-log π_i(x_0^i | tokens of earlier calls)` at each position, in nats: one pass of the network.
-
-        By default every turn has a call of its own.
-        """
-        together = {} if call is None else {"call": call}
-        output = self.without_padding(self.network(x_0, turn=turn, label=label, **together))
+        """`-log π_i(x_0^i | tokens of earlier turns)` at each position, in nats: one pass of the network."""
+        output = self.without_padding(self.network(x_0, turn=turn, label=label))
         logits = torch.where(self.states.data_states, output.to(numerics.at_least_float32(output)), -torch.inf)
         return logits.logsumexp(-1) - logits.gather(-1, x_0[..., None])[..., 0]
 
@@ -211,7 +203,8 @@ class OrderedBridge(Bridge):
         path = torch.cat([rows, others.flatten()])
         turn, even, row = turn[path], even[path], path % len(x_0)
         call = self.call_of(turn, calls, given[row])
-        cost = self.token_nats(x_0[row], turn, None if label is None else label[row], call)
+        seen = turn if call is None else turns_of_calls(turn, call)
+        cost = self.token_nats(x_0[row], seen, None if label is None else label[row])
         cost = torch.where(given[row], 0.0, cost)
 
         def by_order(values: Shaped[Tensor, "p d"]) -> Shaped[Tensor, "orders c d"]:
@@ -221,8 +214,7 @@ class OrderedBridge(Bridge):
         total = by_order(cost).sum(-1)
         if learn_order:
             log_choices = torch.where(even[:, None], 0.0, self.order_for(calls).log_choices(turn, given[row]))
-            calls_of_orders = None if call is None else by_order(call)
-            surrogate = order_surrogate(by_order(cost), by_order(turn), by_order(log_choices), calls_of_orders)
+            surrogate = order_surrogate(by_order(cost), by_order(turn), by_order(log_choices), by_order(seen))
             total = total + (1 + singles) * surrogate
         return cost[: len(rows)].sum(-1).masked_scatter(several, total.mean(0))
 
@@ -277,7 +269,8 @@ class OrderedBridge(Bridge):
             turn, _ = self._mixed_turns(known[rows], any_order, calls, generator)
             with self._evaluating():
                 call = self.call_of(turn, calls, known[rows])
-                cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows], call)
+                turn = turn if call is None else turns_of_calls(turn, call)
+                cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows])
             cost = torch.where(known[rows], 0.0, cost)
             if cost.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")

@@ -57,6 +57,21 @@ class OrderedNetwork(Network):
         return None
 
 
+Kept = tuple[Tensor, Tensor, slice]
+"""Keys and values of a block in a cache, and the slots of new ones."""
+
+
+def _with_kept(
+    key: Float[Tensor, "b k q h"], value: Float[Tensor, "b k q h"], kept: Kept | None
+) -> tuple[Float[Tensor, "b k s h"], Float[Tensor, "b k s h"]]:
+    """New keys and values after those of earlier tokens, beside which they are kept."""
+    if kept is None:
+        return key, value
+    keys, values, slots = kept
+    keys[:, :, slots], values[:, :, slots] = key, value
+    return keys[:, :, : slots.stop], values[:, :, : slots.stop]
+
+
 class OrderedBlock(Block):
     """A block whose keys and values come from the contents alone, plus one learned value that every position sees.
 
@@ -74,7 +89,7 @@ class OrderedBlock(Block):
         bias: Float[Tensor, "b 1 q s"],
         contents: int,
         asking: int,
-        kept: tuple[Tensor, Tensor, slice] | None,
+        kept: Kept | None,
     ) -> Float[Tensor, "b a w"]:
         """From the last `asking` vectors to the first `contents` of them, and to those whose keys were kept."""
         batch, total, width = x.shape
@@ -82,10 +97,7 @@ class OrderedBlock(Block):
         query = rotate(self.by_head(F.linear(x[:, first:], weight[:width])), rotary[..., first:, :])
         key, value = map(self.by_head, F.linear(x[:, :contents], weight[width:]).chunk(2, dim=-1))
         key = rotate(key, rotary[..., :contents, :])
-        if kept is not None:
-            keys, values, slots = kept
-            keys[:, :, slots], values[:, :, slots] = key, value
-            key, value = keys[:, :, : slots.stop], values[:, :, : slots.stop]
+        key, value = _with_kept(key, value, kept)
         always = self.by_head(self.always.expand(batch, 1, -1))
         key, value = F.pad(key, (0, 0, 1, 0)), torch.cat([always, value], dim=2)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[:, :, first:])
@@ -103,6 +115,23 @@ class OrderedTransformerBase(TransformerBase, OrderedNetwork):
         if not self.num_classes:
             check_unlabelled(label)
         return F.silu(self.label(label, batch))
+
+    def cache(self, batch: int, slots: int) -> "KVCache | None":
+        sharded = hasattr(self.tokens.weight, "full_tensor")  # and put together for `forward` only: nothing can be kept
+        return None if sharded else KVCache(self, batch, slots)
+
+    @abstractmethod
+    def read_on(
+        self,
+        cache: "KVCache",
+        x_t: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
+        at: Int[Tensor, "b k"],
+        filled: Bool[Tensor, "b k"],
+        query_positions: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None,
+    ) -> Float[Tensor, "b m n"]:
+        """See `KVCache.outputs_at`."""
 
 
 class OrderedTransformer(OrderedTransformerBase):
@@ -173,22 +202,34 @@ class OrderedTransformer(OrderedTransformerBase):
         at = torch.arange(self.num_positions, device=x_t.device)[None]
         earlier = turn[:, None] < turn[:, :, None]
         seen = torch.cat([earlier | (at == at.T), earlier], dim=1)
-        written = self.around(turn, at) < turn[:, :, None]
-        beside = torch.where(written, self.around(x_t, at), self.num_states - 1)
-        return self.streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
+        written = self._around(turn, at) < turn[:, :, None]
+        beside = torch.where(written, self._around(x_t, at), self.num_states - 1)
+        return self._streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
 
-    def cache(self, batch: int, slots: int) -> "KVCache | None":
-        sharded = hasattr(self.tokens.weight, "full_tensor")  # and put together for `forward` only: nothing can be kept
-        return None if sharded else KVCache(self, batch, slots)
+    def read_on(
+        self,
+        cache: "KVCache",
+        x_t: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
+        at: Int[Tensor, "b k"],
+        filled: Bool[Tensor, "b k"],
+        query_positions: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None,
+    ) -> Float[Tensor, "b m n"]:
+        contents, kept = cache.take(turn.gather(1, at), filled)
+        everything = cache.filled[:, None].expand(-1, query_positions.shape[1], -1)
+        seen = torch.cat([contents, everything], dim=1)
+        beside = self._around(x_t, query_positions)
+        return self._streams(x_t.gather(1, at), at, query_positions, beside, label, seen, kept)
 
-    def around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
+    def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
         """The values beside each position of `at`; beyond both ends, the number of the mask."""
         places = at[..., None] + self.offsets
         inside = (places >= 0) & (places < self.num_positions)
         rows = torch.arange(len(values), device=values.device)[:, None, None]
         return torch.where(inside, values[rows, places.clamp(0, self.num_positions - 1)], self.num_states - 1)
 
-    def streams(
+    def _streams(
         self,
         x: Int[Tensor, "b k"],
         at: Int[Tensor, "c k"],
@@ -224,7 +265,7 @@ class KVCache:
         slots: number of tokens of a row at most, slots that stay empty included.
     """
 
-    def __init__(self, network: OrderedTransformer, batch: int, slots: int):
+    def __init__(self, network: OrderedTransformerBase, batch: int, slots: int):
         weight, heads = network.tokens.weight, network.heads
         shape = (batch, heads, slots, weight.shape[1] // heads)
         self._network, self._length = network, 0
@@ -251,29 +292,45 @@ class KVCache:
             query_positions: positions that are not written yet.
             label: as for `OrderedNetwork.forward`.
         """
-        slots = slice(self._length, self._length + at.shape[1])
-        self._filled[:, slots], self._turn[:, slots], self._length = filled, turn.gather(1, at), slots.stop
-        slot, used = torch.arange(slots.stop, device=at.device), slice(slots.stop)
-        contents = (self._turn[:, None, used] < self._turn[:, slots, None]) | (slot == slot[slots, None])
-        seen = torch.cat([contents, contents.new_ones(len(at), query_positions.shape[1], slots.stop)], dim=1)
-        seen = seen & self._filled[:, None, used]
-        tokens, beside = x_t.gather(1, at), self._network.around(x_t, query_positions)
-        kept = [(*each, slots) for each in self._blocks]
-        return self._network.streams(tokens, at, query_positions, beside, label, seen, kept)
+        return self._network.read_on(self, x_t, turn, at, filled, query_positions, label)
+
+    @property
+    def filled(self) -> Bool[Tensor, "b s"]:
+        """Which of the slots in use hold a token."""
+        return self._filled[:, : self._length]
+
+    def take(self, turn: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"]) -> tuple[Bool[Tensor, "b k s"], list[Kept]]:
+        """Slots for new tokens in every block; and what each of them sees: itself, and tokens of earlier turns."""
+        slots = slice(self._length, self._length + filled.shape[1])
+        self._filled[:, slots], self._turn[:, slots], self._length = filled, turn, slots.stop
+        slot = torch.arange(slots.stop, device=filled.device)
+        earlier = self._turn[:, None, : slots.stop] < turn[:, :, None]
+        seen = (earlier | (slot == slot[slots, None])) & self.filled[:, None]
+        return seen, [(*each, slots) for each in self._blocks]
 
 
 class CausalBlock(Block):
     """A block in which every position attends to itself and those to its left."""
 
-    causal = True
+    def attend(
+        self,
+        x: Float[Tensor, "b q w"],
+        rotary: Float[Tensor, "2 *c q h"],
+        seen: Bool[Tensor, "b 1 q s"] | None = None,
+        kept: Kept | None = None,
+    ) -> Float[Tensor, "b q w"]:
+        query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
+        key, value = _with_kept(rotate(key, rotary), value, kept)
+        query, causal = rotate(query, rotary), seen is None
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, is_causal=causal)
+        return self.project(mixed.transpose(1, 2).flatten(2))
 
 
 class CausalTransformer(OrderedTransformerBase):
     """One stream, one order: every position is predicted from those to its left.
 
     With it a bridge is an autoregressive model. Its bound is the likelihood itself, since there is one order only. What
-    is given must be a beginning. Sampling keeps nothing, and takes one pass over everything for each position.
-    Arguments are those of `TransformerBase`.
+    is given must be a beginning. Arguments are those of `TransformerBase`.
 
     >>> CausalTransformer(num_states=28, num_positions=64, width=32)(torch.zeros(2, 64, dtype=torch.long)).shape
     torch.Size([2, 64, 28])
@@ -294,11 +351,46 @@ class CausalTransformer(OrderedTransformerBase):
             raise ValueError(
                 "a CausalTransformer reads from left to right: unmasked tokens must come before all masked ones"
             )
-        condition = self.condition(label, len(x_t))
         # every position is predicted from the token before it, the first one from a mask
-        x = self.tokens(F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1))
+        x = F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1)
+        return self._stream(x, torch.arange(self.num_positions, device=x.device)[None], label)
+
+    def cache(self, batch: int, slots: int) -> KVCache | None:
+        return super().cache(batch, slots + 1)  # the mask that the first position is predicted from
+
+    def read_on(
+        self,
+        cache: KVCache,
+        x_t: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
+        at: Int[Tensor, "b k"],
+        filled: Bool[Tensor, "b k"],
+        query_positions: Int[Tensor, "b m"],
+        label: Int[Tensor, " b"] | None,
+    ) -> Float[Tensor, "b m n"]:
+        """What may be asked for is the next position of each row."""
+        tokens, at = x_t.gather(1, at), at + 1  # the position that a token predicts
+        if not cache.filled.shape[1]:
+            tokens, at = F.pad(tokens, (1, 0), value=self.num_states - 1), F.pad(at, (1, 0))
+            filled = F.pad(filled, (1, 0), value=True)
+        seen, kept = cache.take(at, filled)
+        output = self._stream(tokens, at.clamp(max=self.num_positions - 1), label, seen, kept)
+        asked = (at[:, None] == query_positions[:, :, None]) & filled[:, None]
+        return output.take_along_dim(asked.long().argmax(-1)[..., None], 1)
+
+    def _stream(
+        self,
+        x: Int[Tensor, "b k"],
+        at: Int[Tensor, "c k"],
+        label: Int[Tensor, " b"] | None,
+        seen: Bool[Tensor, "b k s"] | None = None,
+        kept: list[Kept] | None = None,
+    ) -> Float[Tensor, "b k n"]:
+        """Outputs at the positions `at`, each from the token `x` before it, and from what this token sees."""
+        condition, x = self.condition(label, len(x)), self.tokens(x)
         if self.places is not None:
-            x = x + self.places
-        for block in self.blocks:
-            x = block(x, condition, self.rotary)
+            x = x + self.places[at]
+        rotary, seen = self.rotary[:, at][:, :, None], None if seen is None else seen[:, None]
+        for number, block in enumerate(self.blocks):
+            x = block(x, condition, rotary, seen, None if kept is None else kept[number])
         return self.last(x, condition)

@@ -37,7 +37,7 @@ def order_surrogate(
     cost: Float[Tensor, "o c d"],
     turn: Int[Tensor, "o c d"],
     log_choices: Float[Tensor, "o c d"],
-    call: Int[Tensor, "o c d"] | None = None,
+    seen: Int[Tensor, "o c d"],
 ) -> Float[Tensor, "o c"]:
     r"""0 for each of `o ≥ 2` orders of a sequence, with the gradient of the mean cost in what decides the orders.
 
@@ -51,13 +51,12 @@ def order_surrogate(
         cost: `f_i`, the cost of each position.
         turn: the turn of each position.
         log_choices: the log-probability of each choice, by turns; 0 where nothing was chosen.
-        call: the call that writes each position. Default: one position per call.
+        seen: the same, with one turn for all positions of a call.
     """
     cost = cost.detach()
     others = (cost.sum(0) - cost) / (len(cost) - 1)
     order = turn.argsort(dim=-1)
     up_to = (cost - others).gather(-1, order).cumsum(-1)
-    if call is not None:
-        written = call.gather(-1, order)
-        up_to = up_to.gather(-1, torch.searchsorted(written, written, right=True) - 1)
+    written = seen.gather(-1, order)
+    up_to = up_to.gather(-1, torch.searchsorted(written, written, right=True) - 1)  # to the end of each call
     return (up_to * (log_choices - log_choices.detach())).sum(-1)

@@ -1,6 +1,6 @@
 """Orders of writing, one per file: which position is written when."""
 
-from dmb.orders.base import WriteOrder as WriteOrder, by_call as by_call
+from dmb.orders.base import WriteOrder as WriteOrder, by_call as by_call, turns_of_calls as turns_of_calls
 from dmb.orders.blocks import Blocks as Blocks
 from dmb.orders.budget import best_shares as best_shares
 from dmb.orders.fixed import Fixed as Fixed

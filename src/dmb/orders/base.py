@@ -88,6 +88,15 @@ def by_call(
     return torch.searchsorted(ends, turn - known, right=True) - 1
 
 
+def turns_of_calls(turn: Int[Tensor, "b d"], call: Int[Tensor, "b d"]) -> Int[Tensor, "b d"]:
+    """Turns in which the positions that one call writes share one, after those of given positions, which come first.
+
+    >>> turns_of_calls(torch.tensor([[3, 0, 2, 1]]), torch.tensor([[1, -1, 0, 0]]))
+    tensor([[2, 0, 1, 1]])
+    """
+    return torch.where(call < 0, turn, (call < 0).sum(-1, keepdim=True) + call)
+
+
 def given_first(order: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None) -> Int[Tensor, "b d"]:
     """The turns of positions that are written in this order, given ones before all others.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dmb._core import numerics
 from dmb.networks.ordered import OrderedNetwork
-from dmb.orders import by_call
+from dmb.orders import turns_of_calls
 from dmb.processes.states import States
 from dmb.sampling.base import Decoding, State
 
@@ -20,7 +20,7 @@ def in_order(
     decoding: Decoding,
     x_T: Int[Tensor, "b d"],
     turn: Int[Tensor, "b d"],
-    shares: Float[Tensor, " k"] | None = None,
+    call: Int[Tensor, "b d"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[State]:
     """Write the positions of each row by their turns, given positions first.
@@ -35,7 +35,8 @@ def in_order(
         decoding: the user's options.
         x_T: masks, and tokens at the given positions.
         turn: of each position, those of given positions first.
-        shares: the share of a row's blanks that is left after every call, from 1 to 0. Default: one position per call.
+        call: the call that writes each position; -1 for given ones. Rows with fewer calls than others are finished
+            first. Default: one position per call.
         generator: source of all randomness.
     """
     (batch, positions), device = x_T.shape, x_T.device
@@ -45,11 +46,9 @@ def in_order(
     given = torch.zeros_like(x_T, dtype=torch.bool) if decoding.given is None else decoding.given
     order, known = turn.argsort(dim=-1), given.sum(-1, keepdim=True)
     blanks, first = positions - known, int(known.max())
-    # one position per call finishes rows with fewer blanks than others first
-    calls = max(1, int(blanks.max())) if shares is None else len(shares) - 1
-    call = turn - known if shares is None else by_call(turn, shares, given)
-    sizes = turn.new_zeros(batch, calls).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
-    turn = torch.where(given, turn, known + call)  # positions of one call have one turn, and do not see each other
+    call = turn - known if call is None else call
+    sizes = turn.new_zeros(batch, max(1, int(call.max()) + 1)).scatter_add_(1, call.clamp(min=0), (call >= 0).long())
+    turn = turns_of_calls(turn, call)  # positions of one call do not see each other
     left = (blanks - sizes.cumsum(-1)) / blanks.clamp(min=1).double()
     widths, times = sizes.amax(0).tolist(), left.amax(0).tolist()
     legal = states.data_states.expand(batch, positions, -1) if decoding.legal is None else decoding.legal
