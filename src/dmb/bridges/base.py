@@ -37,17 +37,17 @@ class Estimator:
         score: options of `loss` in Score-learning.
         matrix: options of `loss` in Matrix-learning on the bound.
         bound: options of the `bound` that decides which weights are best.
-        calls: numbers of network calls, one of which is drawn for each batch of Score-learning. Default: none is said.
         density: of the times that are drawn; it learns from every batch of Score-learning.
         baseline: the expected costs, for the gradient in what destroys the data.
+        calls: numbers of network calls, one of which is drawn for each batch of Score-learning. Default: one per token.
     """
 
     score: dict[str, Any]
     matrix: dict[str, Any]
     bound: dict[str, Any]
-    calls: tuple[int, ...] = ()
     density: TimeDensity | None = None
     baseline: CostBaseline | None = None
+    calls: tuple[int, ...] = ()
 
     def learn(self, reduce: Reduce, processes: int = 1) -> None:
         """Learn from the batches of Score-learning since the last call, over all processes."""

@@ -451,7 +451,7 @@ class OrderedBridge(Bridge):
             share = ANY_ORDER if fixed and self._prefers_an_order else 0.0
         several = {"orders": settings.orders, "singles": settings.fitting_singles}
         score = several | {"any_order": share, "learn_order": settings.matrix_objective == "joint"}
-        return Estimator(score, several | {"learn_order": True}, {"any_order": share}, self.order.budgets)
+        return Estimator(score, several | {"learn_order": True}, {"any_order": share}, calls=self.order.budgets)
 
     def learned(self) -> dict[str, list[float] | None]:
         log_speeds = self.order.log_speeds

@@ -119,8 +119,8 @@ class Denoiser(Decoding):
 
     def rows(self, index: Int[Tensor, " k"]) -> "Denoiser":
         """The same for some of the rows."""
-        parts = {name: getattr(self, name) for name in ("label", "given", "legal")}
-        return replace(self, **{name: part if part is None else part[index] for name, part in parts.items()})
+        label, given, legal = (None if part is None else part[index] for part in (self.label, self.given, self.legal))
+        return replace(self, label=label, given=given, legal=legal)
 
     def log_posterior(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
         """`log π(x_0 | x_t)`, restricted to legal tokens, guided, tempered and cut to its nucleus."""
