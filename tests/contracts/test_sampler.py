@@ -10,8 +10,7 @@ import dmb
 import toys
 from dmb import theory
 from dmb.sampling import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
-from dmb.sampling.euler import euler_probabilities
-from dmb.sampling.tweedie import tweedie_probabilities
+from dmb.sampling.step_by_step import euler_probabilities, tweedie_probabilities
 
 import oracles
 

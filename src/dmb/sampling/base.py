@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -135,28 +134,6 @@ class Denoiser(Decoding):
         if self.legal is None:
             return log_posterior
         return numerics.log_normalise(torch.where(self.legal, log_posterior, -torch.inf))
-
-
-def step_by_step(
-    denoiser: Denoiser,
-    x_T: Int[Tensor, "b d"],
-    times: Float[Tensor, " k"],
-    generator: torch.Generator | None,
-    probabilities: Callable[..., Tensor],
-) -> Iterator[State]:
-    """Samplers that turn a score into unnormalised `p(x_s | x_t)` at each position."""
-    x = x_T
-    yield State(1.0, x)
-    for (_, now), (s, earlier) in pairwise(solved_times(denoiser.process, times, len(x_T))):
-        weights = probabilities(denoiser.process, denoiser.log_score(x, now), x, now, earlier, to_data=s == 0)
-        x = denoiser.keep_given(numerics.categorical(weights, generator=generator), x_T)
-        yield State(s, x)
-
-
-def solved_times(process: ForwardProcess, times: Float[Tensor, " k"], batch: int) -> Iterator[tuple[float, SolvedTime]]:
-    """Every time of a grid, and the clock time of it for `batch` rows."""
-    for t in times.tolist():
-        yield t, process.solve(t, batch)
 
 
 def time_grid(
