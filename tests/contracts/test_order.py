@@ -28,8 +28,11 @@ CASES = {
     "free": lambda: learned(orders.Free(3), [0.7, -0.9, 0.2]),
     "smooth": lambda: learned(orders.Smooth(orders.waves((3,))), [0.3, -0.4]),
     "fixed": lambda: orders.Fixed([2, 0, 1]),
+    "streams": lambda: orders.Streams((3,), budgets=(2,)),
+    "streams-learned": lambda: learned(orders.Streams((3,), budgets=(2,), learned=True), [0.3]),
+    "blocks": lambda: orders.Blocks(3, size=2),
 }
-FIXED = {"fixed": (2, 0, 1)}
+FIXED = {"fixed": (2, 0, 1), "streams": (0, 2, 1)}
 every_case = pytest.mark.parametrize("name", CASES)
 every_given = pytest.mark.parametrize("given", [(), (1,), (0, 2), (0, 1, 2)], ids=str)
 
@@ -39,7 +42,10 @@ def law(name, given):
     free = [i for i in range(3) if i not in given]
     if name in FIXED:
         return {tuple(i for i in FIXED[name] if i in free): 1.0}
-    speeds, chances = CASES[name]().log_speeds.exp().tolist(), {}
+    if name == "blocks":
+        first = [*itertools.permutations(i for i in free if i < 2)]
+        return {(*written, *(i for i in free if i == 2)): 1 / len(first) for written in first}
+    speeds, chances = CASES[name]().for_calls(3).log_speeds.exp().tolist(), {}
     for written in itertools.permutations(free):
         chance, standing = 1.0, list(written)
         while standing:
@@ -109,20 +115,15 @@ def test_an_order_comes_back_from_its_description_and_tensors(name, tmp_path):
 @pytest.mark.parametrize("calls", [1, 2, 3, 5])
 def test_calls_write_every_blank_once_by_turns_and_a_row_as_if_it_were_alone(name, calls):
     given = torch.tensor([[False] * 3, [True, False, False], [True, True, False], [True] * 3]).repeat(20, 1)
-    order, shares = CASES[name](), torch.linspace(1, 0, calls + 1)
+    order = CASES[name]().for_calls(calls)
     turns = order.turns(len(given), given=given, generator=seeded("calls"))
-    call = by_call(turns, shares, given)
-    assert torch.equal(call, order.groups(len(given), shares, given=given, generator=seeded("calls")))
+    call = order.divide(turns, calls, given)
     assert torch.equal(call < 0, given)
-    assert call.max() < calls
     for row, (turn, known) in enumerate(zip(turns, given, strict=True)):
-        assert torch.equal(by_call(turn[None], shares, known[None])[0], call[row])
+        assert torch.equal(order.divide(turn[None], calls, known[None])[0], call[row])
         written = call[row][turn.argsort()][known.sum() :]
         assert (written.diff() >= 0).all()  # earlier turns in earlier calls
-        blanks = len(written)
-        for index in range(calls):  # the share of blanks that is left, to the nearest position
-            left = int((written > index).sum())
-            assert left == blanks - round(blanks * (index + 1) / calls)
+        assert written.unique().tolist() == [*range(min(calls, len(written)))]  # no call is wasted
 
 
 @pytest.mark.parametrize("name", CASES)

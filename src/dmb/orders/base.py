@@ -37,16 +37,20 @@ class WriteOrder(nn.Module, Configurable, ABC):
         The sum over turns is the log-probability of the order.
         """
 
-    def groups(
-        self,
-        batch: int,
-        shares: Float[Tensor, " k"],
-        *,
-        given: Bool[Tensor, "b d"] | None = None,
-        generator: torch.Generator | None = None,
+    def for_calls(self, calls: int) -> "WriteOrder":
+        """The order that is used for so many calls of the network: this one, unless there are orders for few calls."""
+        return self
+
+    def divide(
+        self, turn: Int[Tensor, "b d"], calls: int, given: Bool[Tensor, "b d"] | None = None
     ) -> Int[Tensor, "b d"]:
-        """The call of the network that writes each position; -1 for given ones. See `by_call`."""
-        return by_call(self.turns(batch, given=given, generator=generator), shares, given)
+        """Which of so many calls writes each position of rows with these turns; -1 for given ones.
+
+        A row with fewer blanks than calls is written one position per call.
+        """
+        known = turn.new_zeros(len(turn), 1) if given is None else given.sum(-1, keepdim=True)
+        call = by_call(turn, torch.linspace(1, 0, calls + 1, dtype=torch.float64), given)
+        return torch.where((turn.shape[1] - known <= calls) & (turn >= known), turn - known, call)
 
     def describe(self) -> str:
         """What happens to tokens, in a sentence."""
