@@ -4,6 +4,7 @@ import torch
 
 import dmb
 from dmb import theory
+from dmb.networks import heads
 
 
 def distribution(*shape, seed=0):
@@ -77,7 +78,7 @@ def with_mask_axis(mu, process):
 def exact_bridge(mu, process, head="mean"):
     """A bridge whose network is the oracle."""
     output = "score" if head == "score" else "mean"
-    head = {"mean": dmb.networks.heads.MeanHead(), "score": dmb.networks.heads.ScoreHead(scaled=False)}[head]
+    head = {"mean": heads.MeanHead(), "score": heads.ScoreHead(scaled=False)}[head]
     return dmb.MarkovBridge(process, Distinct(with_mask_axis(mu, process), process, output), head)
 
 

@@ -10,8 +10,7 @@ import dmb
 import toys
 from dmb import theory
 from dmb.sampling import SAMPLERS, Denoiser, draw_prior, estimate_marginals, time_grid
-from dmb.sampling.euler import log_euler
-from dmb.sampling.tweedie import log_tweedie
+from dmb.sampling.step_by_step import log_euler, log_tweedie
 
 import oracles
 

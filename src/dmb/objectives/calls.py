@@ -21,7 +21,7 @@ from dmb.processes.base import ForwardProcess
 from dmb.processes.time import SolvedTime
 
 if TYPE_CHECKING:  # which imports this module
-    from dmb.sampling.base import Denoiser, StepSampler
+    from dmb.sampling import Denoiser, StepSampler
 
 
 @torch.no_grad()

@@ -1,23 +1,25 @@
-"""Samplers: one algorithm per file, each a generator of the states on its way from noise to data."""
+"""Samplers: generators of the states on the way from noise to data."""
 
-from dmb.sampling.ancestral import ancestral as ancestral
 from dmb.sampling.base import (
     Decoding as Decoding,
     Denoiser as Denoiser,
     Sampler as Sampler,
     State as State,
-    StepSampler as StepSampler,
     draw_prior as draw_prior,
     legal_states as legal_states,
     share_grid as share_grid,
     split_template as split_template,
     time_grid as time_grid,
 )
-from dmb.sampling.euler import euler as euler
 from dmb.sampling.first_hitting import first_hitting as first_hitting
 from dmb.sampling.in_order import in_order as in_order
 from dmb.sampling.marginals import arrivals as arrivals, estimate_marginals as estimate_marginals
-from dmb.sampling.tweedie import tweedie as tweedie
+from dmb.sampling.step_by_step import (
+    StepSampler as StepSampler,
+    ancestral as ancestral,
+    euler as euler,
+    tweedie as tweedie,
+)
 
 SAMPLERS: dict[str, Sampler] = {
     "ancestral": ancestral,

@@ -1,9 +1,7 @@
 """What all samplers share: the time grid, and the model with temperature, guidance and given positions."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -141,54 +139,6 @@ class Denoiser(Decoding):
         if self.legal is None:
             return log_posterior
         return numerics.log_normalise(torch.where(self.legal, log_posterior, -torch.inf))
-
-
-class StepSampler(ABC):
-    """A sampler that knows the law of its step, `p(x_s | x_t)`, by which positions are drawn independently.
-
-    So its samples have a law of their own for any number of calls, and that law a bound: `objectives.calls`.
-    """
-
-    @abstractmethod
-    def log_step(
-        self, denoiser: Denoiser, x_t: Int[Tensor, "b d"], now: SolvedTime, earlier: SolvedTime, *, to_data: bool
-    ) -> Float[Tensor, "b d n"]:
-        """`log p(x_s | x_t)` at each position, for every state; `to_data` says that `s = 0`."""
-
-    def draw(
-        self,
-        denoiser: Denoiser,
-        x_t: Int[Tensor, "b d"],
-        now: SolvedTime,
-        earlier: SolvedTime,
-        *,
-        to_data: bool,
-        generator: torch.Generator | None,
-    ) -> Int[Tensor, "b d"]:
-        """`x_s ~ p(x_s | x_t)`."""
-        step = self.log_step(denoiser, x_t, now, earlier, to_data=to_data)
-        return numerics.categorical(step.exp(), generator=generator)
-
-    @torch.no_grad()
-    def __call__(
-        self,
-        denoiser: Denoiser,
-        x_T: Int[Tensor, "b d"],
-        times: Float[Tensor, " k"],
-        generator: torch.Generator | None = None,
-    ) -> Iterator[State]:
-        x = x_T
-        yield State(1.0, x)
-        for (_, now), (s, earlier) in pairwise(solved_times(denoiser.process, times, len(x_T))):
-            drawn = self.draw(denoiser, x, now, earlier, to_data=s == 0, generator=generator)
-            x = denoiser.keep_given(drawn, x_T)
-            yield State(s, x)
-
-
-def solved_times(process: ForwardProcess, times: Float[Tensor, " k"], batch: int) -> Iterator[tuple[float, SolvedTime]]:
-    """Every time of a grid, and the clock time of it for `batch` rows."""
-    for t in times.tolist():
-        yield t, process.solve(t, batch)
 
 
 def time_grid(

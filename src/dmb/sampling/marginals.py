@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dmb.sampling.ancestral import ancestral
 from dmb.sampling.base import Denoiser, draw_prior, time_grid
-from dmb.sampling.tweedie import log_tweedie, tweedie
+from dmb.sampling.step_by_step import ancestral, log_tweedie, tweedie
 
 if TYPE_CHECKING:  # which imports this module
     import dmb.bridges
