@@ -1,6 +1,6 @@
 """What all samplers share: the time grid, and the model with temperature, guidance and given positions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
