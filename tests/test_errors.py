@@ -76,6 +76,26 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
             r"init='gather' does not use target, only order, floor, mask: leave it out",
         ),
         (
+            lambda: dmb.BridgeProcess.from_marginals(MU, init="uniform", floor=0.1),
+            r"init='uniform' does not use floor, only order, mask: leave it out",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, stages=2),
+            r"init='gather' does not use stages, only order, floor, mask: leave it out",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, ratio=5.0),
+            r"init='gather' does not use ratio, only order, floor, mask: leave it out",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, tree=dmb.processes.grouping.star(3), init="uniform"),
+            r"a tree has its own rates: leave out init, got 'uniform'",
+        ),
+        (
+            lambda: dmb.BridgeProcess.from_marginals(MU, tree=dmb.processes.grouping.star(3), order="natural"),
+            r"a tree does not use order, only ratio: leave it out",
+        ),
+        (
             lambda: dmb.BridgeProcess.from_marginals(MU, state_counts=torch.tensor([2, 3])),
             r"must be 0 on states beyond",
         ),

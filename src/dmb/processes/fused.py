@@ -110,6 +110,11 @@ def rows_of(
     place = torch.arange(len(now), device=now.device)
     position = place % num_positions
     table = place if len(log_c) == len(place) else place // num_positions
+    # by prefix sums over each table once: their difference is what lies between the two ranks
+    d, log_c_x, last = log_d.exp(), log_c[table, now], (now - 1).clamp(min=0)
+    sums = (torch.xlogy(d, d).cumsum(1), d.cumsum(1))
+    between, mass = (prefix[table, last] - prefix[table, source] for prefix in sums)
+    negentropy = torch.where(now > source, (between - log_c_x * mass) * torch.exp(-log_c_x), 0.0)
     return Rows(
         log_c=log_c,
         log_d=log_d,
@@ -123,25 +128,8 @@ def rows_of(
         source=source,
         log_hazard=(log_hazard + log_c_now).flatten(),
         intensity=intensity.flatten(),
-        negentropy=negentropy(log_c, log_d, table, now, source).to(log_hazard.dtype),
+        negentropy=negentropy.to(log_hazard.dtype),
     )
-
-
-def negentropy(
-    log_c: Float[Tensor, "r n"],
-    log_d: Float[Tensor, "r n"],
-    table: Int[Tensor, " p"],
-    now: Int[Tensor, " p"],
-    source: Int[Tensor, " p"],
-) -> Float[Tensor, " p"]:
-    """The field of that name of `Rows`, by prefix sums over each table once; float64, since it is a difference."""
-    d = log_d.exp()
-    sums, masses = torch.xlogy(d, d).cumsum(1), d.cumsum(1)
-    last = (now - 1).clamp(min=0)
-    between, mass = (prefix[table, last] - prefix[table, source] for prefix in (sums, masses))
-    log_c_x = log_c[table, now]
-    relative = (between - log_c_x * mass) * torch.exp(-log_c_x)
-    return torch.where(now > source, relative, 0.0)
 
 
 class _IntegrandFromLogits(torch.autograd.Function):
