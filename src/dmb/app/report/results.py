@@ -14,6 +14,7 @@ from dmb.app.report.examples import address
 from dmb.app.report.figures import BLUE, GREY, Line, over_steps, to_svg
 from dmb.data.codecs import Images
 
+# headers of tables, and the notes below them
 ROWS = (
     "rows, compared with, shapes of columns, trends of pairs, classifier AUC, accuracy, nearer to training rows",
     """\
@@ -21,7 +22,6 @@ Shapes and trends: 1 is perfect. AUC: how well gradient boosting tells rows from
 Accuracy: of gradient boosting trained on these rows, on real rows, for up to three columns; training rows \
 show what real data give. Nearer to training rows than to held-out ones: 0.5 is no copying.""",
 )
-# headers of tables, and the notes below them
 RECORDS = (
     "records, number, different, new, valid",
     "New: not in the training data, of those that are different. Valid: SMILES that RDKit can read.",
