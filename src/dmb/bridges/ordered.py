@@ -432,7 +432,10 @@ class OrderedBridge(Bridge):
     @property
     def _prefers_an_order(self) -> bool:
         """Whether a network that can follow any order may come to see one only."""
-        return not self.from_left and (isinstance(self.order, Fixed) or any(True for _ in self.order.parameters()))
+        prefers = (
+            isinstance(self.order, Fixed) or bool(self.order.budgets) or any(True for _ in self.order.parameters())
+        )
+        return prefers and not self.from_left
 
     def infill_share(self, settings: "TrainingSettings") -> float:
         """A network learns to begin with any positions only if training shows that."""
@@ -448,7 +451,7 @@ class OrderedBridge(Bridge):
         fixed = not any(parameter.requires_grad for parameter in self.order.parameters())
         share = settings.any_order
         if share is None:
-            share = ANY_ORDER if fixed and self._prefers_an_order else 0.0
+            share = ANY_ORDER if fixed and self._prefers_an_order and not self.order.budgets else 0.0
         several = {"orders": settings.orders, "singles": settings.fitting_singles}
         score = several | {"any_order": share, "learn_order": settings.matrix_objective == "joint"}
         return Estimator(score, several | {"learn_order": True}, {"any_order": share}, calls=self.order.budgets)

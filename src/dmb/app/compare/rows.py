@@ -40,6 +40,10 @@ def _narrow(data: DataSet) -> bool:
     return isinstance(data.codec, Columns) and is_narrow(data.num_positions)
 
 
+def _placed(data: DataSet) -> bool:
+    return not isinstance(data.codec, Columns)
+
+
 def _uniform(data: DataSet) -> bool:
     return data.state_counts is None or len(data.state_counts.unique()) == 1
 
@@ -102,6 +106,10 @@ ROWS = (
         JOINT | DOWN | {"mask": True} | LITTLE),
     Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
     Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", ORDERED | LEARNED),
+    Row("streams", "mask, whole paths, as many streams side by side as calls allow, from left to right",
+        ORDERED | {"write_order": "streams"}, _placed),
+    Row("streams-learned", "mask, whole paths, streams whose direction and slope are learned on the bound",
+        ORDERED | LEARNED | {"write_order": "learned_streams"}, _placed),
     Row("columns", "mask, whole paths, columns from first to last, a network for each",
         COLUMNS | {"write_order": "fixed", "any_order": 0.0}, _narrow),
     Row("columns-learned", "mask, whole paths, order of columns learned on the bound, a network for each",

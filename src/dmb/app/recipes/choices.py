@@ -14,7 +14,7 @@ from dmb.data import Codec, DataSet, Kind
 from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
-from dmb.orders import Fixed as OneOrder, Free, Random, Smooth, WriteOrder, waves
+from dmb.orders import Fixed as OneOrder, Free, Random, Smooth, Streams, WriteOrder, waves
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, grouping
 from dmb.processes.clocks import Steady, Varying
 from dmb.processes.hierarchies import Tree
@@ -38,7 +38,9 @@ READ_BY: dict[str, dict[Any, tuple[str, ...]]] = {
         "causal": (*ATTENTION, *PATHS),
         "columns": (*SIZES, *TIMES, *PATHS),  # one network for many columns draws times
     },
-    "write_order": {"learned": ("tilt",), "random": (), "fixed": (), None: ()},
+    "write_order": {
+        "learned": ("tilt",), "learned_streams": ("tilt",), "random": (), "streams": (), "fixed": (), None: (),
+    },
     "process": {
         "bridge": ("schedule", "tied", "learn", "mask", "init"),
         "varying": ("schedule", "tied", "learn", "mask", "init"),
@@ -63,7 +65,10 @@ BROUGHT_BY: dict[str, dict[Any, dict[str, Any]]] = {
     "network": {
         "mlp": BY_TIMES, "transformer": BY_TIMES, "ordered": BY_PATHS, "causal": IN_ONE_ORDER, "columns": IN_ONE_ORDER,
     },
-    "write_order": {"learned": LEARNED, "random": UNLEARNED, "fixed": UNLEARNED, None: UNLEARNED},
+    "write_order": {
+        "learned": LEARNED, "learned_streams": LEARNED, "random": UNLEARNED, "streams": UNLEARNED, "fixed": UNLEARNED,
+        None: UNLEARNED,
+    },
 }  # fmt: skip
 """The settings that come with a choice, where a choice of another kind was made before."""
 
@@ -229,13 +234,15 @@ class OrderChoice:
 
     Args:
         write_order: The order of writing, for networks ordered, causal and columns: random; learned, by a speed for
-            each position that is smooth along texts and images (each column of a table has its own); or fixed, from
-            left to right, columns in turn. Tables with more than 32 columns have one network that writes in any order.
-            None: fixed for network causal, otherwise random.
+            each position that is smooth along texts and images (each column of a table has its own); fixed, from left
+            to right, columns in turn; or for few calls, an order for each of 4, 8, 16, 32 and 64, in which texts and
+            images are written as several streams side by side (streams), whose slope is learned (learned_streams).
+            Tables with more than 32 columns have one network that writes in any order. None: fixed for network causal,
+            otherwise random.
         tilt: Initial differences between learned speeds: standard deviation of their random weights.
     """
 
-    write_order: Literal["random", "learned", "fixed"] | None = None
+    write_order: Literal["random", "learned", "fixed", "streams", "learned_streams"] | None = None
     tilt: float = 0.003
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> WriteOrder | None:
@@ -250,8 +257,15 @@ class OrderChoice:
         if self.write_order == "random":
             return Random(data.num_positions)
         axes = axes_of(data)
-        order = Free(data.num_positions) if axes is None else Smooth(waves(axes))
-        torch.nn.init.normal_(order.weights, std=self.tilt, generator=generator)
+        order: Free | Smooth | Streams
+        if self.write_order == "learned":
+            order = Free(data.num_positions) if axes is None else Smooth(waves(axes))
+        elif axes is None:
+            raise ValueError(f"write_order={self.write_order} is for texts and images; columns have no places")
+        else:
+            order = Streams(axes, learned=self.write_order == "learned_streams")
+        if order.weights is not None:
+            torch.nn.init.normal_(order.weights, std=self.tilt, generator=generator)
         return order
 
 
