@@ -312,9 +312,9 @@ def test_a_clock_that_has_slowed_down_to_nothing_is_not_wound_up_again():
     assert (process.alpha[:, 0] == 0).all()
 
 
-def test_what_a_run_learns_beside_the_model_lies_on_the_device_of_the_run(monkeypatch):
+def test_what_a_run_learns_beside_the_model_lies_on_the_device_of_the_run(monkeypatch, tmp_path):
     # no number can be read from this device
     monkeypatch.setattr(BridgeLearner, "prior_bits", lambda _: 0.0)
     monkeypatch.setattr(AveragedModel, "to", lambda average, _: average)
-    learner = Learner(bridge_for("bridge"), dmb.TrainingSettings(), OneDevice("meta"))
+    learner = BridgeLearner(bridge_for("bridge"), data_of(MU, 64, tmp_path), dmb.TrainingSettings(), OneDevice("meta"))
     assert {tensor.device.type for tensor in learner.estimator.tensors().values()} == {"meta"}

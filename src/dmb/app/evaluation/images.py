@@ -257,7 +257,7 @@ def image_quality(
         seed: of the samples.
         progress: see `drawing.Stages`.
     """
-    calls = max(calls, bridge.least_calls)
+    calls = max(calls, bridge.least_calls) if bridge.from_left else calls  # 0 calls are a mistake
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), calls=calls, sampler=sampler, guidance=guidance, seed=seed,

@@ -133,13 +133,13 @@ def to_png(figure: Figure, dpi: int = 150) -> bytes:
 
 
 @styled
-def _rendered(figure: Figure, kind: str, **options: Any) -> bytes:
+def _rendered(figure: Figure, kind: str, dpi: int | str = "figure", facecolor: str = "none") -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings():
         # the browser has other fonts than the one that measures
         warnings.filterwarnings("ignore", message=r"(?s).*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*does not support .* natively")
-        figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.04, **options)
+        figure.savefig(file, format=kind, dpi=dpi, facecolor=facecolor, bbox_inches="tight", pad_inches=0.04)
     return file.getvalue()
 
 
