@@ -225,7 +225,9 @@ def test_options_of_a_sampler_without_its_calls_and_samplers_without_a_law_are_r
     for options in ({"sampler": "ancestral"}, {"temperature": 0.5}, {"grid": "uniform"}):
         with pytest.raises(ValueError, match="are of a bound with calls: give calls, too"):
             bridge.bound(data, **options)
-    with pytest.raises(ValueError, match="calls needs a sampler that knows the law of its step"):
+    with pytest.raises(ValueError, match="first_hitting has no number of calls: choose the sampler from"):
         bridge.bound(data, calls=2, sampler="first_hitting")
+    with pytest.raises(ValueError, match="calls needs a sampler that knows the law of its step"):
+        bridge.bound(data, calls=2, sampler=lambda denoiser, x_T, times, generator: iter(()))
     with pytest.raises(ValueError, match="calls must be at least 1, got 0"):
         bridge.bound(data, calls=0)

@@ -13,7 +13,7 @@ import numpy as np
 from dmb._core.configuration import check_types, conforms
 from dmb._core.files import read_sizes, written_whole
 from dmb._core.pretrained import WEIGHTS
-from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
+from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality
 from dmb.data.reading import as_value_error
 
 METRICS, EVALUATION = "metrics.jsonl", "evaluation.json"
@@ -93,7 +93,23 @@ def rewind(folder: Path, count: int) -> None:
 
 def read_bounds(folder: Path) -> dict[str, Likelihood]:
     """The bounds that `dmb evaluate` has written, by split."""
-    return {found.split: found for found in _results(Likelihood, "bits", folder)}
+    file, results = folder / EVALUATION, read_evaluations(folder)
+    found = [_typed(Likelihood, values, file) for values in results.values() if "bits" in values]
+    return {each.split: each for each in found}
+
+
+def read_calls(folder: Path, model: Record | None) -> list[SamplerBound]:
+    """The bounds at numbers of calls that `dmb evaluate --calls` has written, in their order, of one split.
+
+    Args:
+        folder: the run folder.
+        model: the evaluation that the model comes from, see `best`. Bounds of other models are left out.
+    """
+    step = None if model is None else model.step
+    found = [each for each in _results(SamplerBound, "impossible", folder) if each.step == step]
+    split = next((name for name in ("test", "validation", "train") if any(each.split == name for each in found)), "")
+    bounded = [replace(each, bits=math.inf) if each.impossible else each for each in found if each.split == split]
+    return sorted((each for each in bounded if not math.isnan(each.bits)), key=lambda each: each.calls)
 
 
 def read_images(folder: Path) -> dict[str, ImageQuality]:

@@ -28,7 +28,7 @@ from dmb._core import checks
 from dmb._core.configuration import Configurable, conforms
 from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
-from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, TableQuality
+from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality
 from dmb.app.images import Codes
 from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line, recipe as find_recipe
@@ -224,7 +224,9 @@ class Run:
         return best(self.metrics())
 
     def add_evaluation(
-        self, result: Likelihood | ImageQuality | list[TableQuality] | list[RecordQuality], evaluated: Record | None
+        self,
+        result: Likelihood | SamplerBound | ImageQuality | list[TableQuality] | list[RecordQuality],
+        evaluated: Record | None,
     ) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
         step = of_step(evaluated)
@@ -234,6 +236,9 @@ class Run:
                 if isinstance(result, list):
                     parts = {found.what: vars(found) | step for found in result}
                     results.setdefault(result[0].kind, {})[result[0].split] = parts
+                elif isinstance(result, SamplerBound):
+                    bounds = results.setdefault(result.kind, {}).setdefault(result.split, {})
+                    bounds.setdefault(result.sampler, {})[str(result.calls)] = vars(result) | step
                 else:
                     place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
                     place[result.split] = vars(result) | step

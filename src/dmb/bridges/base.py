@@ -83,6 +83,8 @@ class Bridge(Pretrained, ABC):
     """The figures of a report that say something of what destroys data."""
     meaning_of_time: ClassVar[str] = ""
     """What is to be said of the time of a state, if it is not that of a forward process."""
+    without_calls: ClassVar[str]
+    """What a bound is of that was computed without a number of network calls."""
     parts: ClassVar[dict[str, Any]]
     """The parts that files describe, and what they must be."""
     states: States
@@ -147,8 +149,26 @@ class Bridge(Pretrained, ABC):
 
     @property
     @abstractmethod
+    def step_samplers(self) -> tuple[str, ...]:
+        """Those of `samplers` that take a number of network calls, the default first: `bound` knows their law."""
+
+    def step_sampler(self, sampler: str | None) -> str:
+        """The sampler of a bound with `calls`, by default the first of `step_samplers`."""
+        if sampler is None:
+            return self.step_samplers[0]
+        if self._known_sampler(sampler) not in self.step_samplers:
+            known = ", ".join(self.step_samplers)
+            raise ValueError(f"{sampler} has no number of calls: choose the sampler from {known}, or leave out calls")
+        return sampler
+
+    @property
+    @abstractmethod
     def usual_calls(self) -> int:
         """Network calls per sample by default."""
+
+    def budget_for(self, calls: int) -> int | None:
+        """The number of calls whose order samples of so many calls follow, where orders differ; otherwise None."""
+        return None
 
     @property
     def from_left(self) -> bool:
@@ -195,11 +215,16 @@ class Bridge(Pretrained, ABC):
         label: Int[Tensor, " N"] | None = None,
         given: Bool[Tensor, "N d"] | None = None,
         samples: int = 1,
+        calls: int | None = None,
+        sampler: str | None = None,
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Bound:
-        """An upper bound on `-log p(x_0)`, with its two parts and its standard error."""
+        """An upper bound on `-log p(x_0)`, with its two parts and its standard error.
+
+        With `calls`, it is that of what `sample` draws with so many network calls, by this sampler.
+        """
 
     @abstractmethod
     def conditionals(

@@ -75,7 +75,7 @@ class MarkovBridge(Bridge):
 
     corruption_name, has_prior = "process", True
     figures = ("cycles", "rates", "survival", "speeds", "clocks")
-    lacks_samplers = "needs head='mean'"
+    lacks_samplers, without_calls = "needs head='mean'", "infinitely many calls"
     parts: ClassVar[dict[str, type]] = {"process": ForwardProcess, "network": Network, "head": Head}
 
     def __init__(
@@ -109,6 +109,10 @@ class MarkovBridge(Bridge):
     @property
     def samplers(self) -> tuple[str, ...]:
         return tuple(SAMPLERS) if self.has_posterior else ("tweedie", "euler")
+
+    @property
+    def step_samplers(self) -> tuple[str, ...]:
+        return tuple(name for name in self.samplers if isinstance(SAMPLERS[name], StepSampler))
 
     @property
     def usual_calls(self) -> int:
@@ -198,8 +202,7 @@ class MarkovBridge(Bridge):
         """
         x_0, label, given = self._rows(x_0, label, given)
         if calls is not None:
-            run = self._known_sampler(sampler)
-            run = SAMPLERS[run] if isinstance(run, str) else run
+            run = SAMPLERS[self.step_sampler(sampler)] if sampler is None or isinstance(sampler, str) else sampler
             if not isinstance(run, StepSampler):
                 raise ValueError("calls needs a sampler that knows the law of its step, such as ancestral or tweedie")
             denoiser = Denoiser(self, label=label, guidance=guidance, temperature=temperature, top_p=top_p, given=given)

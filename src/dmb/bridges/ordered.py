@@ -68,6 +68,7 @@ class OrderedBridge(Bridge):
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
     has_posterior, believes_given = True, True
     samplers, lacks_samplers = ("ancestral", "first_hitting"), "a MarkovBridge has"
+    step_samplers, without_calls = ("ancestral",), "one token per call"
 
     def __init__(self, order: WriteOrder, network: nn.Module, states: States, lengths: Lengths | None = None):
         super().__init__()
@@ -102,6 +103,9 @@ class OrderedBridge(Bridge):
     @property
     def from_left(self) -> bool:
         return self.ordered.order is not None
+
+    def budget_for(self, calls: int) -> int | None:
+        return self.order.budget_for(calls)
 
     def calls_within(self, most: int) -> int:
         return self.num_positions
@@ -236,6 +240,7 @@ class OrderedBridge(Bridge):
         samples: int = 1,
         any_order: float = 0.0,
         calls: int | None = None,
+        sampler: str | None = None,
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: Callable[[int], None] | None = None,
@@ -253,10 +258,14 @@ class OrderedBridge(Bridge):
             any_order: share of the paths whose order is drawn evenly from all, as for `loss`; the bound is then that of
                 rows drawn in such orders.
             calls: network calls of the sampler. Default: one position per call.
+            sampler: `ancestral` (default), which takes a number of calls; `first_hitting` has none.
             batch_size: sequences per network call.
             generator: source of all randomness.
             progress: called after every batch with its number of sequences.
         """
+        if sampler is not None and calls is None:
+            raise ValueError("sampler is of a bound with calls: give calls, too")
+        self.step_sampler(sampler)
         x_0, label, given = self._rows(x_0, label, given)
         check_counts(len(x_0), samples, batch_size)
         x_0 = self.states.data("x_0", x_0).to(self.device)

@@ -44,6 +44,10 @@ class WriteOrder(nn.Module, Configurable, ABC):
         """The order that is used for so many calls of the network: this one, unless there are orders for few calls."""
         return self
 
+    def budget_for(self, calls: int) -> int | None:
+        """The budget whose order is used for so many calls: the largest of at most so many, or the smallest of all."""
+        return max((budget for budget in self.budgets if budget <= calls), default=min(self.budgets, default=None))
+
     def divide(
         self, turn: Int[Tensor, "b d"], calls: int, given: Bool[Tensor, "b d"] | None = None
     ) -> Int[Tensor, "b d"]:

@@ -64,9 +64,10 @@ class Streams(WriteOrder):
         return tuple(tile)
 
     def for_calls(self, calls: int) -> "_Side":
-        """The order of the largest budget that `calls` suffice for, or of the smallest budget."""
-        index = max(sum(budget <= calls for budget in self.budgets) - 1, 0)
-        return _Side(self._tile(self.budgets[index]), self._places[index], self.weights)
+        """The order of the budget that `budget_for` gives."""
+        budget = self.budget_for(calls)
+        assert budget is not None
+        return _Side(self._tile(budget), self._places[self.budgets.index(budget)], self.weights)
 
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None

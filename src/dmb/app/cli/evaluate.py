@@ -1,14 +1,14 @@
 """`dmb evaluate`."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, Split, command
+from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, SamplerName, Split, command
 from dmb.app.display import counting, notes
-from dmb.app.evaluation import likelihood, record_quality, table_quality
+from dmb.app.evaluation import likelihood, record_quality, sampler_bound, table_quality
 from dmb.app.runs import Run, of_step
 from dmb.data import Columns, Records
 from dmb.training.engine import device
@@ -22,6 +22,8 @@ def evaluate(
     samples: int = 1,
     batch_size: int = 128,
     seed: int = 0,
+    calls: Annotated[tuple[int, ...], arg(metavar="INT", help_behavior_hint="")] = (),
+    sampler: SamplerName | None = None,
     accelerator: OnDevice = "auto",
     quality: bool = False,
     recipe: OwnRecipe = None,
@@ -29,9 +31,9 @@ def evaluate(
 ) -> int:
     """Compute an upper bound on the bits per token that a run's model needs for unseen data, with its standard error.
 
-    Examples: `dmb evaluate RUN`; `dmb evaluate RUN --sequences 500 --samples 4`; `dmb evaluate RUN --data sequel.txt`.
-    The result is stored in RUN/evaluation.json. For a table, `--quality` also compares samples with unseen rows; for
-    the quality of images see `dmb fid`.
+    Examples: `dmb evaluate RUN`; `dmb evaluate RUN --sequences 500 --samples 4`; `dmb evaluate RUN --data sequel.txt`;
+    `dmb evaluate RUN --calls 1 4 16 64`. The result is stored in RUN/evaluation.json. For a table, `--quality` also
+    compares samples with unseen rows; for the quality of images see `dmb fid`.
 
     Args:
         split: which part of the data to evaluate.
@@ -40,6 +42,9 @@ def evaluate(
         samples: network calls per sequence; more calls reduce the error due to random times and noise.
         batch_size: sequences per network call.
         seed: seed of times and noise.
+        calls: also compute the bound of what `dmb sample --calls` draws with each of these numbers of network calls,
+            and the seconds that a sample takes.
+        sampler: the sampling algorithm of --calls; default: ancestral, or tweedie for a score head.
         quality: also compare samples of a table with rows of the split: shapes of columns, trends of pairs, how well a
             classifier tells them apart, what can be learned from them, and whether they are copies; beside independent
             columns and the training rows themselves. Of records: how many differ, are new, and are valid (SMILES, if
@@ -54,7 +59,12 @@ def evaluate(
         )
     if quality and data is not None:
         raise ValueError(f"--quality compares with the run's own training rows: leave out --data, got {data}")
+    if calls and min(calls) < 1:
+        raise ValueError(f"--calls must be at least 1, got {min(calls)}")
+    if sampler is not None and not calls:
+        raise ValueError("--sampler is for bounds at numbers of network calls: give --calls, too")
     evaluated, bridge = folder.best(), folder.bridge(device(accelerator))
+    bridge.step_sampler(sampler)  # a mistake is found before hours of work
     with counting(notes, "reading the data") as progress:
         read = folder.data(data, progress=progress)
     with counting(notes, f"evaluating on {split}") as progress:
@@ -62,20 +72,31 @@ def evaluate(
             bridge, read, split, marginals=folder.summary()["marginals"], sequences=sequences, samples=samples,
             batch_size=batch_size, seed=seed, progress=progress,
         )  # fmt: skip
-    if not (quality and json_):
-        print(to_json(vars(result) | of_step(evaluated)) if json_ else result, flush=True)
+    step, more = of_step(evaluated), dict[str, Any]()
+    if not json_ or not (calls or quality):
+        print(to_json(vars(result) | step) if json_ else result, flush=True)
     if data is None:
         folder.add_evaluation(result, evaluated)
+    for number in dict.fromkeys(calls):
+        with counting(notes, f"evaluating {number} calls") as progress:
+            bound = sampler_bound(
+                bridge, read, split, calls=number, sampler=sampler, sequences=sequences, samples=samples,
+                batch_size=batch_size, seed=seed, progress=progress,
+            )  # fmt: skip
+        more.setdefault(bound.kind, []).append(vars(bound) | step)
+        if not json_:
+            print(bound, flush=True)
+        if data is None:
+            folder.add_evaluation(bound, evaluated)
     if quality:
         compare = table_quality if isinstance(read.codec, Columns) else record_quality
         compared = compare(bridge, read, split, count=sequences, seed=seed, progress=partial(counting, notes))
-        if json_:
-            step = of_step(evaluated)
-            parts = {each.what: vars(each) | step for each in compared}
-            print(to_json(vars(result) | step | {"quality": parts}), flush=True)
-        else:
+        more["quality"] = {each.what: vars(each) | step for each in compared}
+        if not json_:
             print(*compared, sep="\n", flush=True)
         folder.add_evaluation(compared, evaluated)
+    if json_ and more:
+        print(to_json(vars(result) | step | more), flush=True)
     return 0
 
 

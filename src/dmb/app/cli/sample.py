@@ -1,5 +1,7 @@
 """`dmb sample`."""
 
+import math
+import shlex
 from typing import Annotated
 
 import torch
@@ -8,8 +10,10 @@ from tyro.conf import arg
 from dmb._core.files import to_json
 from dmb.app.cli.parsing import AsJson, OnDevice, OutFile, OwnRecipe, RunFolder, SamplerName, command
 from dmb.app.display import counting, notes, say
-from dmb.app.evaluation import draw
+from dmb.app.evaluation import at_calls, draw
+from dmb.app.records import read_calls
 from dmb.app.runs import Run
+from dmb.bridges import Bridge
 from dmb.data import Columns, Records, Text
 from dmb.data.lengths import BLANK
 from dmb.training.engine import device
@@ -80,6 +84,9 @@ def sample(
         known = torch.where(known == -1, BLANK, known)
         known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), folder.label(label))
+    plain = (guidance, temperature, top_p) == (1.0, 1.0, 1.0)
+    for line in [] if calls is None or calls < 1 else about_calls(folder, bridge, calls, sampler, plain=plain):
+        say(notes, line)
     with counting(notes, "sampling") as progress:
         if length is not None and length > bridge.num_positions:
             say(notes, f"written in windows of {bridge.num_positions}, each given half of the one before")
@@ -96,6 +103,40 @@ def sample(
     else:
         print("\n\n".join(codec.decode(tokens)))
     return 0
+
+
+def about_calls(folder: Run, bridge: Bridge, calls: int, sampler: str | None, *, plain: bool) -> list[str]:
+    """What is known of samples of so many network calls: their order, and their bound if it was computed.
+
+    Args:
+        folder: the run.
+        bridge: its model.
+        calls: network calls per sample.
+        sampler: the sampling algorithm; None: the default.
+        plain: whether samples are those of the model as it is, of which alone the bounds are.
+    """
+    sampler, lines = sampler or bridge.samplers[0], list[str]()
+    if sampler not in bridge.step_samplers:
+        return lines
+    if (budget := bridge.budget_for(calls)) not in (None, calls):
+        lines.append(f"{calls} calls: the order for {budget} calls is used")
+    bounds = [each for each in read_calls(folder.path, folder.best()) if each.sampler == sampler]
+    if plain and bounds:
+        nearest = min(bounds, key=lambda each: abs(math.log(each.calls / calls)))
+        lines.append(at_calls([nearest, *(each for each in bounds[-1:] if each is not nearest)]))
+    elif plain and budget is None and calls < bridge.usual_calls:
+        words = [
+            "dmb",
+            "evaluate",
+            str(folder.path),
+            "--sampler",
+            sampler,
+            "--calls",
+            f"{calls}",
+            f"{bridge.usual_calls}",
+        ]
+        lines.append(f"what so few calls cost in bits: {shlex.join(words)}")
+    return lines
 
 
 main = command(sample)

@@ -10,7 +10,13 @@ from dmb.app.evaluation.images import (
     inception_score as inception_score,
 )
 from dmb.app.evaluation.inception import Inception as Inception
-from dmb.app.evaluation.likelihood import Likelihood as Likelihood, likelihood as likelihood
+from dmb.app.evaluation.likelihood import (
+    Likelihood as Likelihood,
+    SamplerBound as SamplerBound,
+    at_calls as at_calls,
+    likelihood as likelihood,
+    sampler_bound as sampler_bound,
+)
 from dmb.app.evaluation.samples import (
     RecordQuality as RecordQuality,
     TableQuality as TableQuality,

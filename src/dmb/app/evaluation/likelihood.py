@@ -1,6 +1,11 @@
-"""The bound on a model's bits per token for unseen data."""
+"""The bound on a model's bits per token for unseen data: of the model, and of its samplers with few network calls."""
 
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -10,6 +15,10 @@ from dmb._core.seeding import seeded
 from dmb.bridges import Bridge
 from dmb.data.base import DataSet
 from dmb.data.reading import Progress, ignore_progress
+from dmb.data.splits import Split
+from dmb.objectives.bound import Bound
+
+TIMED = 8  # samples that are drawn together to measure the time of one, as many as `dmb sample` draws by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +63,60 @@ class Likelihood:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SamplerBound:
+    """An upper bound on the bits per token of what a sampler draws with a number of network calls.
+
+    Args:
+        split: the split of the data.
+        sampler: the name of the sampler.
+        calls: network calls per sample.
+        bits: the bound; inf if a step can never lead to the data, nan if the model needs more calls.
+        stderr: standard error of `bits` over sequences.
+        impossible: share of the steps that can never lead to the data.
+        seconds: per sample.
+        sequences, of_sequences, samples, seed, token, step: see `Likelihood`.
+    """
+
+    kind: ClassVar[str] = "calls"
+
+    split: str
+    sampler: str
+    calls: int
+    bits: float
+    stderr: float
+    impossible: float
+    seconds: float
+    sequences: int
+    of_sequences: int
+    samples: int
+    seed: int
+    token: str = "token"
+    step: int | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.calls:,} call{'s' * (self.calls > 1)} ({self.sampler})"
+        if math.isnan(self.bits):
+            return f"{where}: fewer than the model needs, which writes one {self.token} per call"
+        bound = f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split}"
+        if self.impossible:
+            bound = f"inf bits per {self.token} ({self.impossible:.1%} of the steps cannot lead to the data)"
+        return f"{where}: {bound}, {self.seconds:.2g} s per sample"
+
+
+def at_calls(bounds: Sequence[SamplerBound]) -> str:
+    """Bounds of a sampler in a few words.
+
+    >>> common = {"split": "test", "sampler": "ancestral", "stderr": 0.01, "impossible": 0.0, "seconds": 0.1}
+    >>> common |= {"sequences": 100, "of_sequences": 100, "samples": 1, "seed": 0, "token": "letter"}
+    >>> at_calls([SamplerBound(calls=16, bits=2.361, **common), SamplerBound(calls=64, bits=2.17, **common)])
+    'at 16 calls: 2.36 bits per letter, 2.17 at 64'
+    """
+    first, *others = bounds
+    words = f"at {first.calls:,} call{'s' * (first.calls > 1)}: {first.bits:.2f} bits per {first.token}"
+    return ", ".join([words, *(f"{other.bits:.2f} at {other.calls:,}" for other in others)])
+
+
 def likelihood(
     bridge: Bridge,
     data: DataSet,
@@ -79,26 +142,8 @@ def likelihood(
         seed: seed of times and noise.
         progress: called with the number of network rows done, and their total.
     """
-    part = data.splits()[checks.choice("split", split, tuple(data.splits()))]
-    if sequences is not None and sequences < 1:
-        raise ValueError(f"sequences must be at least 1, got {sequences}")
-    chosen = part.spread(sequences or len(part))
-    label = part.labels(chosen) if bridge.num_classes else None
-    done = 0
-
-    def advance(rows: int) -> None:
-        nonlocal done
-        done += rows
-        progress(done, len(chosen) * samples)
-
-    bound = bridge.bound(
-        part[chosen].to(bridge.device),
-        label=None if label is None else label.to(bridge.device),
-        samples=samples,
-        batch_size=batch_size,
-        generator=seeded(seed, "evaluation", device=bridge.device),
-        progress=advance,
-    )
+    part, chosen = _chosen(data, split, sequences)
+    bound = _bound(bridge, part, chosen, samples, batch_size, seed, progress)
     return Likelihood(
         split=split,
         bits=bound.bits_per_token,
@@ -113,3 +158,89 @@ def likelihood(
         seed=seed,
         token=data.codec.token,
     )
+
+
+def sampler_bound(
+    bridge: Bridge,
+    data: DataSet,
+    split: str = "test",
+    *,
+    calls: int,
+    sampler: str | None = None,
+    sequences: int | None = None,
+    samples: int = 1,
+    batch_size: int = 128,
+    seed: int = 0,
+    progress: Progress = ignore_progress,
+) -> SamplerBound:
+    """The bound of what a sampler draws with so many network calls, and how long it takes; otherwise as `likelihood`.
+
+    Args:
+        calls: network calls per sample. A model that needs more has no bound: its bits are nan.
+        sampler: default: the first that has a number of calls.
+    """
+    (part, chosen), sampler = _chosen(data, split, sequences), bridge.step_sampler(sampler)
+    bits = stderr = seconds = math.nan
+    impossible = 0.0
+    if calls >= bridge.least_calls:
+        bound = _bound(bridge, part, chosen, samples, batch_size, seed, progress, calls=calls, sampler=sampler)
+        bits, stderr, impossible = bound.bits_per_token, bound.stderr, bound.impossible
+        seconds = _seconds_per_sample(bridge, calls, sampler, seed)
+    return SamplerBound(
+        split=split,
+        sampler=sampler,
+        calls=calls,
+        bits=bits,
+        stderr=stderr,
+        impossible=impossible,
+        seconds=seconds,
+        sequences=len(chosen),
+        of_sequences=len(part),
+        samples=samples,
+        seed=seed,
+        token=data.codec.token,
+    )
+
+
+def _chosen(data: DataSet, split: str, sequences: int | None) -> tuple[Split, Tensor]:
+    """A split, and the sequences of it that are evaluated."""
+    part = data.splits()[checks.choice("split", split, tuple(data.splits()))]
+    if sequences is not None and sequences < 1:
+        raise ValueError(f"sequences must be at least 1, got {sequences}")
+    return part, part.spread(sequences or len(part))
+
+
+def _bound(
+    bridge: Bridge, part: Split, chosen: Tensor, samples: int, batch_size: int, seed: int, progress: Progress, *,
+    calls: int | None = None, sampler: str | None = None,
+) -> Bound:  # fmt: skip
+    label = part.labels(chosen) if bridge.num_classes else None
+    done = 0
+
+    def advance(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress(done, len(chosen) * samples)
+
+    return bridge.bound(
+        part[chosen].to(bridge.device),
+        label=None if label is None else label.to(bridge.device),
+        samples=samples,
+        calls=calls,
+        sampler=sampler,
+        batch_size=batch_size,
+        generator=seeded(seed, "evaluation", device=bridge.device),
+        progress=advance,
+    )
+
+
+def _seconds_per_sample(bridge: Bridge, calls: int, sampler: str, seed: int) -> float:
+    """Of `TIMED` samples that are drawn together."""
+    took = 0.0
+    for states in (2, None):  # the first steps only warm up
+        began = time.perf_counter()
+        generator = seeded(seed, "speed", device=bridge.device)
+        *_, last = islice(bridge.trajectory(TIMED, calls=calls, sampler=sampler, generator=generator), states)
+        last.x.cpu()  # waits for a GPU
+        took = time.perf_counter() - began
+    return took / TIMED
