@@ -289,7 +289,9 @@ def test_text_is_trained_sampled_and_filled_in(tmp_path, capsys):
     assert dmb_("sample", run, "-n", 2, "--calls", 4, "--length", 50, "--json") == 0
     said = capsys.readouterr()
     assert [len(text) for text in json.loads(said.out)["text"]] == [50, 50]
-    assert said.err == "written in windows of 19, each given half of the one before\n"
+    cost, windows = said.err.splitlines()
+    assert cost.endswith(f"dmb evaluate {run} --sampler ancestral --calls 4 19")
+    assert windows == "written in windows of 19, each given half of the one before"
     assert dmb_("sample", run, "-n", 2, "--calls", 4, "--length", 7, "--json") == 0
     assert [len(text) for text in json.loads(capsys.readouterr().out)["text"]] == [7, 7]
     for length in (0, -5):
@@ -570,10 +572,10 @@ import dmb, torch
 from dmb.app import recipes
 
 class Forgetful({network}):
-    def __init__(self, num_states, num_positions):
+    def __init__(self, n, d):
         super().__init__()
-        self.num_states, self.num_positions = num_states, num_positions
-        self.table = torch.nn.Embedding(num_states, num_states)
+        self.num_states, self.num_positions = n, d
+        self.table = torch.nn.Embedding(n, n)
     def forward(self, x_t, t, label=None, given=None):
         return self.table(x_t)
 
