@@ -5,6 +5,7 @@ import torch
 import dmb
 from dmb import theory
 from dmb.networks import heads
+from dmb.processes import grouping
 
 
 def distribution(*shape, seed=0):
@@ -43,6 +44,7 @@ PROCESSES = {
     "bridge descending": _bridge(order="descending"),
     "bridge in canonical time": lambda m: stir(dmb.BridgeProcess.from_marginals(m, schedule=dmb.Canonical())),
     "bridge with mask": _bridge(mask=True),
+    "tree": lambda m: stir(dmb.BridgeProcess.from_marginals(m, tree=grouping.by_value(m.shape[1]))),
     "masked diffusion": lambda m: dmb.BridgeProcess.from_marginals(m, mask=True, floor=0.0),
     "varying bridge": _varying,
     "tokenwise masking": _tokenwise,

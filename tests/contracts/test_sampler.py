@@ -321,7 +321,7 @@ def still_unchanged(process, t):
     return (process.p_0 * process.to_dense(t).detach().diagonal(dim1=1, dim2=2)).sum().item()
 
 
-@pytest.mark.parametrize("name", toys.PROCESSES)
+@pytest.mark.parametrize("name", [name for name in toys.PROCESSES if name != "tree"])  # where every stage counts
 def test_the_canonical_grid_makes_equal_shares_of_all_changes(name):
     process = toys.model(name, toys.distribution(4, 4, seed=10)).process
     unchanged = [still_unchanged(process, t) for t in time_grid(process, 8).tolist()]
