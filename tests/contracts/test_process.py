@@ -222,6 +222,22 @@ def test_the_true_posterior_implies_the_true_score(case):
 
 
 @every_case
+def test_the_score_known_without_data_is_that_of_all_data_states_alike(case):
+    _, x_t = case.pairs()
+    i = np.arange(len(case.legal()))
+    for process, t, _, where in everywhere(case, times=TIMES[1:], dtypes=[torch.float64]):
+        found = process._log_score_without_data(x_t, process.solve(t, len(x_t))).detach()
+        assert found.isfinite().all(), where
+        data = process.data_states.expand(process.num_positions, -1).double().numpy()
+        alike = np.einsum("dx,dxy->dy", data, dense_kernels(case, t))
+        here = alike[i, x_t][..., None]  # below 1e-9 scipy's own rounding shows
+        shown = (process.rates_into(x_t, t).detach().numpy() > 0) & (here > 1e-9) & (alike[i] > 1e-9)
+        expected = np.where(shown, alike[i] / np.where(here > 0, here, 1.0), 1.0)
+        found = np.where(shown, found.exp().expand(expected.shape).numpy(), 1.0)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=where)
+
+
+@every_case
 def test_the_integrand_of_a_score_equals_a_loop_over_states(case):
     x_0, x_t = case.pairs()
     for process, t, _, where in everywhere(case, times=TIMES[1:], dtypes=[torch.float64]):

@@ -20,24 +20,25 @@ def noisy_pairs(case, t):
     return x_0, torch.where(process.log_prob(x_t, x_0, t).exp() > 1e-30, x_t, likeliest)
 
 
-def value_and_gradient(process, logits, x_t, x_0, t, weights):
+def value_and_gradient(process, logits, x_t, x_0, t, weights, of="logits"):
     logits = logits.detach().requires_grad_()
-    value = process.integrand_from_logits(logits, x_t, x_0, t)
+    value = getattr(process, f"integrand_from_{of}")(logits, x_t, x_0, t)
     return value.detach(), torch.autograd.grad((weights * value).sum(), logits)[0]
 
 
 @pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+@pytest.mark.parametrize("of", ["logits", "score"])
 @pytest.mark.parametrize("case", BRIDGES, ids=lambda case: case.name)
-def test_the_fused_integrand_and_its_gradient_equal_the_closed_form(case, t, monkeypatch):
+def test_the_fused_integrand_and_its_gradient_equal_the_closed_form(case, of, t, monkeypatch):
     process, (x_0, x_t) = case.process(), noisy_pairs(case, t)
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(*x_t.shape, process.num_states, generator=generator, dtype=torch.float64)
     weights = torch.rand(x_t.shape, generator=generator, dtype=torch.float64)
-    composed = value_and_gradient(process, logits, x_t, x_0, t, weights)
+    composed = value_and_gradient(process, logits, x_t, x_0, t, weights, of)
     for chunk in (1, 1 << 19):
         monkeypatch.setattr(fused, "_CHUNK", chunk)
         with process.fixed():
-            one_pass = value_and_gradient(process, logits, x_t, x_0, t, weights)
+            one_pass = value_and_gradient(process, logits, x_t, x_0, t, weights, of)
         torch.testing.assert_close(one_pass, composed, rtol=1e-8, atol=1e-10)
 
 
@@ -62,9 +63,10 @@ def test_a_mask_as_the_only_noise_costs_a_weighted_cross_entropy(t, counts):
     torch.testing.assert_close(one_pass[0], expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("of", ["logits", "score"])
 @pytest.mark.parametrize("t", [1e-12, 1e-6, 0.3, 1.0])
 @pytest.mark.parametrize("low", [1e-8, 1.0, 1e4])
-def test_in_float32_it_has_six_digits_at_extreme_rates_and_times(low, t):
+def test_in_float32_it_has_six_digits_at_extreme_rates_and_times(low, t, of):
     generator = torch.Generator().manual_seed(0)
     alpha = low * torch.rand(1, 26, generator=generator, dtype=torch.float64)
     line = dmb.Line(torch.randperm(27, generator=generator)[None])
@@ -72,10 +74,10 @@ def test_in_float32_it_has_six_digits_at_extreme_rates_and_times(low, t):
     x_0 = torch.randint(27, (64, 64), generator=generator)
     x_t = process.sample(x_0, t, generator=generator)
     logits = torch.randn(64, 64, 27, generator=generator, dtype=torch.float64)
-    exact = value_and_gradient(process, logits, x_t, x_0, t, 1.0)
+    exact = value_and_gradient(process, logits, x_t, x_0, t, 1.0, of)
     process = process.float()
     with process.fixed():
-        single = value_and_gradient(process, logits.float(), x_t, x_0, t, 1.0)
+        single = value_and_gradient(process, logits.float(), x_t, x_0, t, 1.0, of)
     for value, reference in zip(single, exact, strict=True):
         assert value.dtype == torch.float32
         scale = reference.abs().amax().item() * 1e-6

@@ -99,6 +99,4 @@ class ScoreHead(Head):
         log_score = output.to(process.dtype)
         if not self.scaled:
             return log_score
-        known = process._log_score(process._log_posterior(torch.zeros_like(log_score), x_t, now), x_t, now)
-        # where nothing jumps the rate is 0, and any finite score will do
-        return log_score + torch.where(known > -torch.inf, known, 0.0)
+        return log_score + process._log_score_without_data(x_t, now)

@@ -393,6 +393,12 @@ class ForwardProcess(States, ABC):
             log_rho = torch.where(self.data_states, log_rho, -torch.inf)
         return numerics.log_normalise(log_rho.to(self.dtype) + self._log_likelihood(x_t, now))
 
+    def _log_score_without_data(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "#b #d #n"]:
+        """The score that a posterior implies whose logits are all 0; any finite number where nothing jumps."""
+        nothing = torch.zeros(*x_t.shape, self.num_states, dtype=self.dtype, device=x_t.device)
+        known = self._log_score(self._log_posterior(nothing, x_t, now), x_t, now)
+        return torch.where(known > -torch.inf, known, 0.0)
+
     def _integrand_from_score(
         self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d"]:

@@ -15,7 +15,7 @@ from dmb.processes import fused, initial
 from dmb.processes.base import ForwardProcess
 from dmb.processes.clocks import Clocks, RateParametrisation, Steady, Varying
 from dmb.processes.hierarchies import Hierarchy, Line, Tree
-from dmb.processes.span import Span
+from dmb.processes.span import Span, log_reach
 from dmb.processes.states import count_positions
 from dmb.processes.time import Canonical, Exits, ExitsAt, Schedule, SolvedTime, steady_exits
 
@@ -303,10 +303,23 @@ class BridgeProcess(ForwardProcess):
         """`s_y = (c_y π_y + D_y π(strictly below y)) / D_{x_t}` for `y` below `x_t`, a sum of non-negative terms."""
         return torch.where(self._sources(x_t), self._span(now).log_score(log_posterior, x_t), -torch.inf)
 
+    def _log_score_without_data(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "#b #d #n"]:
+        """`log(c_y [y is data] + D_y · (data below y))`, less the same at `x_t`: one table for all tokens of a time."""
+        data, span = self.data_states.to(self.dtype), self._span(now)
+        own, below = data.log(), self.hierarchy.sum_below(data).log()
+        table = log_reach(own, below, *span.log_tables())
+        own_here, below_here = (numerics.pick(values[None], x_t) for values in (own, below))
+        here = log_reach(own_here, below_here, *span.log_tables_at(x_t))
+        table, here = (torch.where(value > -torch.inf, value, 0.0) for value in (table, here))
+        return table - here[..., None]
+
     def _integrand_from_score(
         self, log_score: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime
     ) -> Float[Tensor, "b d"]:
         """With the rate `w = σ(t) a_{x_t}` that a whole column shares: see `Span`."""
+        value = self._in_one_pass(fused.integrand_from_score, log_score, x_t, x_0, now)
+        if value is not None:
+            return value
         weight = self._rate_into(x_t, now)
         total = self._span(now).integrand_from_score(log_score, self._sources(x_t), x_t, x_0)
         return weight * torch.where(weight > 0, total, 0.0)
@@ -328,13 +341,19 @@ class BridgeProcess(ForwardProcess):
         if self._fuses(log_rho) and self.one_mask:
             _, log_hazard, intensity = self._hazard(x_t, now)
             return fused.masked_integrand(log_rho, self.data_states, x_t, x_0, torch.exp(log_hazard - intensity))
-        if isinstance(self.hierarchy, Line) and self._fuses(log_rho):
-            span, hazard = self._span(now, torch.float64), self._hazard(x_t, now)
-            rows = fused.rows_of(self.hierarchy, span, hazard, self.legal, x_t, x_0)
-            value, enough = fused.integrand_from_logits(log_rho.flatten(0, 1), rows)
-            if enough:
-                return value.view_as(x_t)
-        return super()._integrand_from_logits(log_rho, x_t, x_0, now)
+        value = self._in_one_pass(fused.integrand_from_logits, log_rho, x_t, x_0, now)
+        return super()._integrand_from_logits(log_rho, x_t, x_0, now) if value is None else value
+
+    def _in_one_pass(
+        self, integrand: Any, values: Tensor, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime
+    ) -> Float[Tensor, "b d"] | None:
+        """A fused integrand; None if there is none, or if the range of floats does not suffice for it."""
+        if not (isinstance(self.hierarchy, Line) and self._fuses(values)):
+            return None
+        span, hazard = self._span(now, torch.float64), self._hazard(x_t, now)
+        rows = fused.rows_of(self.hierarchy, span, hazard, self.legal, x_t, x_0)
+        value, enough = integrand(values.flatten(0, 1), rows)
+        return value.view_as(x_t) if enough else None
 
     def _prior_kl_table(self, p_T: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
         """`c_x log(c_x / p_T(x)) + Σ_{v above x} D_v log(D_v / p_T(v))`."""

@@ -5,6 +5,7 @@ rates fixed (Score-learning), value and gradient can be computed together, a few
 intermediates stay in the cache of a CPU and only the gradient itself is kept.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,22 +13,26 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from dmb._core import numerics
 from dmb.processes.hierarchies import Line
-from dmb.processes.span import Span, log_chances
+from dmb.processes.span import Span
 
 # logits worked on at a time: small enough for the cache, large enough to hide the cost of a call
 _CHUNK = 1 << 19
 # where exponents are further below 0, the value is infinite here, and left to the closed form: float32 ends at 87
 _RANGE = 60.0
+_FAR = 1e30
+"""Taken from logits of states that are out of the question: several times as fast as to replace them by -inf."""
 
 
 class Rows(NamedTuple):
     """What each row of logits, one per position, needs to know of the process.
 
     Args:
-        log_c: table of the process, in float64.
-        log_d: the same.
-        table: which row of these tables it uses.
+        own: the rate of the clock into each rank, in float64.
+        above: the total rate of all clocks above it.
+        table: which row of these rates it uses.
+        elapsed: what to multiply them by: with steady clocks, the clock time.
         token: permutations, from ranks to tokens.
         rank: their inverses.
         order: which row of these permutations it uses.
@@ -37,12 +42,12 @@ class Rows(NamedTuple):
         source: the rank of `x_0`.
         log_hazard: `log(w c_x / D_x)`.
         intensity: `A_x`.
-        negentropy: `Σ D_y log D_y` over the ranks strictly between `x_0` and `x_t`, `D` divided by `c_x`.
     """
 
-    log_c: Float[Tensor, "r n"]
-    log_d: Float[Tensor, "r n"]
+    own: Float[Tensor, "r n"]
+    above: Float[Tensor, "r n"]
     table: Int[Tensor, " p"]
+    elapsed: Float[Tensor, " p"]
     token: Int[Tensor, "h n"]
     rank: Int[Tensor, "h n"]
     order: Int[Tensor, " p"]
@@ -52,11 +57,10 @@ class Rows(NamedTuple):
     source: Int[Tensor, " p"]
     log_hazard: Float[Tensor, " p"]
     intensity: Float[Tensor, " p"]
-    negentropy: Float[Tensor, " p"]
 
     def at(self, index: Int[Tensor, " k"]) -> "Rows":
         """Some of the rows."""
-        own = {"table", "order", "lowest", "now", "source", "log_hazard", "intensity", "negentropy"}
+        own = {"table", "elapsed", "order", "lowest", "now", "source", "log_hazard", "intensity"}
         return self._replace(**{name: getattr(self, name)[index] for name in own})
 
 
@@ -68,7 +72,18 @@ def integrand_from_logits(logits: Float[Tensor, "p n"], rows: Rows) -> tuple[Flo
     `h [Σ_{x_0≤y<x} q_y log(q_y / g_y) - c_{x-1} (log(D_x / Z) + c_x e_x / Z)]`. Here `c`, `D`, `q`, `g` are divided by
     `c_x`, and the hazard `h` is multiplied by it, which changes nothing but keeps them in range.
     """
-    value, enough = _IntegrandFromLogits.apply(logits, rows)
+    only_top = not rows.own[:, :-1].any()
+    value, enough = _InOnePass.apply(logits, rows, _top_clock if only_top else _moved, _unmoved)
+    return value, enough
+
+
+def integrand_from_score(log_score: Float[Tensor, "p n"], rows: Rows) -> tuple[Float[Tensor, " p"], Bool[Tensor, ""]]:
+    """The integrand of `J_score` for `log s`, and whether float range sufficed.
+
+    `h [m Σ_{y<x} s_y - Σ_{x_0≤y<x} q_y (1 - log(q_y / m) + log s_y)]`, the second sum only where something moved. Here
+    `m = 1 - exp(-A_x)` is `D_x`, and `q` and `D` are divided by `c_x`, and the hazard `h` is multiplied by it.
+    """
+    value, enough = _InOnePass.apply(log_score, rows, _score_moved, _score_unmoved)
     return value, enough
 
 
@@ -102,50 +117,50 @@ def rows_of(
     x_t: Int[Tensor, "b d"],
     x_0: Int[Tensor, "b d"],
 ) -> Rows:
-    """What the rows of a noisy batch need to know; `span` in float64, since differences of its tables are taken."""
-    intensities = (span.scale[..., None] * rates for rates in line.by_rank(span.rates))
-    log_c, log_d = (table.flatten(0, 1) for table in log_chances(*intensities))
+    """What the rows of a noisy batch need to know; `span` in float64, since differences of its rates are taken."""
+    own, above = line.by_rank(span.rates)
     log_c_now, log_hazard, intensity = hazard
-    now, source, num_positions = line.rank_of(x_t).flatten(), line.rank_of(x_0).flatten(), x_t.shape[1]
-    place = torch.arange(len(now), device=now.device)
-    position = place % num_positions
-    table = place if len(log_c) == len(place) else place // num_positions
-    # by prefix sums over each table once: their difference is what lies between the two ranks
-    d, log_c_x, last = log_d.exp(), log_c[table, now], (now - 1).clamp(min=0)
-    sums = (torch.xlogy(d, d).cumsum(1), d.cumsum(1))
-    between, mass = (prefix[table, last] - prefix[table, source] for prefix in sums)
-    negentropy = torch.where(now > source, (between - log_c_x * mass) * torch.exp(-log_c_x), 0.0)
+    (batch, num_positions), (times, places) = x_t.shape, own.shape[:2]
+    row, position = torch.arange(x_t.numel(), device=x_t.device).view_as(x_t), torch.arange(num_positions)
+    row, position = row // num_positions, position.to(x_t.device).expand(batch, -1)
+    table = (row * places if times > 1 else 0) + (position if places > 1 else torch.zeros_like(position))
     return Rows(
-        log_c=log_c,
-        log_d=log_d,
-        table=table,
+        own=own.flatten(0, 1),
+        above=above.flatten(0, 1),
+        table=table.flatten(),
+        elapsed=span.scale.expand(batch, num_positions).flatten(),
         token=line.token,
         rank=line.rank,
-        order=position if len(line.rank) > 1 else torch.zeros_like(place),
-        lowest=(~legal).sum(-1).expand(num_positions)[position],
+        order=(position if len(line.rank) > 1 else torch.zeros_like(position)).flatten(),
+        lowest=(~legal).sum(-1).expand(num_positions)[position].flatten(),
         highest=line.num_states - 1 - line.names,
-        now=now,
-        source=source,
+        now=line.rank_of(x_t).flatten(),
+        source=line.rank_of(x_0).flatten(),
         log_hazard=(log_hazard + log_c_now).flatten(),
         intensity=intensity.flatten(),
-        negentropy=negentropy.to(log_hazard.dtype),
     )
 
 
-class _IntegrandFromLogits(torch.autograd.Function):
+Part = tuple[Tensor, Tensor | None]
+Work = Callable[[Tensor, Rows, bool], Part]
+"""The value of some rows, and the gradient in their logits or scores, if it is wanted."""
+
+
+class _InOnePass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, rows: Rows, where_moved: Work, where_not: Work) -> tuple[Tensor, Tensor]:
         wanted = ctx.needs_input_grad[0]
         dtype = rows.log_hazard.dtype
         value = torch.zeros(len(logits), dtype=dtype, device=logits.device)
         gradient = torch.empty_like(logits) if wanted else logits.new_empty(0)
         moved = rows.now > rows.source
-        runs = rows.log_d[rows.table, rows.now] > -torch.inf
+        runs = rows.intensity > 0
         if wanted:  # nothing can have arrived where no clock runs
             gradient[~moved & ~runs] = 0
-        only_top = bool((rows.log_d[:, :-1] == -torch.inf).all())
-        for kind, work in ((moved, _top_clock if only_top else _moved), (~moved & runs, _unmoved)):
-            for index in _chunks(kind.nonzero().squeeze(-1), rows.table, logits):
+        for kind, work in ((moved, where_moved), (~moved & runs, where_not)):
+            for index in kind.nonzero().squeeze(-1).split(max(1, _CHUNK // logits.shape[1])):
+                if len(index) == 0:
+                    continue
                 value[index], slope = work(logits.index_select(0, index).to(dtype), rows.at(index), wanted)
                 if slope is not None:
                     gradient.index_copy_(0, index, slope.to(gradient.dtype))
@@ -155,40 +170,24 @@ class _IntegrandFromLogits(torch.autograd.Function):
         return value, enough
 
     @staticmethod
-    def backward(ctx: Any, grad_value: Tensor, _: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_value: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * grad_value[:, None].to(gradient.dtype), None
-
-
-def _chunks(index: Tensor, table: Tensor, logits: Tensor) -> list[Tensor]:
-    """Split rows into pieces that fit the cache; where a piece is small, into rows that share a table."""
-    size = max(1, _CHUNK // logits.shape[1])
-    if len(index) == 0:
-        return []
-    if size >= 64:
-        return list(index.split(size))
-    _, counts = torch.unique_consecutive(table[index], return_counts=True)
-    return [piece for group in index.split(counts.tolist()) for piece in group.split(size)]
-
-
-Part = tuple[Tensor, Tensor | None]
+        return gradient * grad_value[:, None].to(gradient.dtype), None, None, None
 
 
 def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
-    log_c, log_d = (table[rows.table, rows.now].to(logits.dtype) for table in (rows.log_c, rows.log_d))
     rank = rows.rank if len(rows.rank) == 1 else rows.rank[rows.order]
     below = rank < rows.now.clamp(max=rows.highest + 1)[:, None]
     if rows.lowest.any():
         below &= rank >= rows.lowest[:, None]
     here = rows.token[rows.order, rows.now][:, None]
-    log_at = log_c + logits.gather(1, here).squeeze(1)
+    log_at = logits.gather(1, here).squeeze(1)
     log_at = torch.where(rows.now > rows.highest, -torch.inf, log_at)  # a name is never the clean token
-    masked = torch.where(below, logits, -torch.inf)
+    masked = logits - _FAR * ~below
     largest = masked.amax(1, keepdim=True)
-    largest = torch.where(largest > -torch.inf, largest, 0.0)  # nothing lies below the lowest rank
-    e = masked.sub_(largest).exp_()
+    e = masked.sub_(largest).exp_().mul_(below.any(1, keepdim=True))  # nothing lies below the lowest rank
     total = e.sum(1)
-    log_below = log_d + total.log() + largest.squeeze(1)
+    log_below = numerics.log1mexp(rows.intensity) + total.log() + largest.squeeze(1)
     log_z = torch.logaddexp(log_below, log_at)
     value = torch.exp(rows.log_hazard - rows.intensity + log_below - log_z)
     if not wanted:
@@ -201,7 +200,7 @@ def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
 def _top_clock(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     """Rows that moved when only the top clock runs: a weighted cross-entropy, as in masked diffusion."""
     here, source = (rows.token[rows.order, place][:, None] for place in (rows.now, rows.source))
-    log_d_x = (rows.log_d[rows.table, rows.now] - rows.log_c[rows.table, rows.now]).to(logits.dtype)
+    log_d_x = numerics.log1mexp(rows.intensity)
     at = logits.gather(1, here).squeeze(1)
     if rows.highest < logits.shape[1] - 1:
         at = torch.full_like(at, -torch.inf)
@@ -230,22 +229,16 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     e = _reorder(logits, rows.token, rows.order)
     top = now.clamp(max=rows.highest)
     if bool((top < len(column) - 1).any()):
-        e.masked_fill_(column > top, -torch.inf)
+        e -= _FAR * (column > top)
     if rows.lowest.any():
-        e.masked_fill_(column < rows.lowest[:, None], -torch.inf)
+        e -= _FAR * (column < rows.lowest[:, None])
     e -= e.amax(1, keepdim=True)
     log_at, log_source = e.gather(1, now), e.gather(1, source)
     e = e.exp_()
 
-    # relative to c_x; and one row of tables where all rows of the chunk agree
-    log_c_x = rows.log_c[rows.table, rows.now][:, None]
-    agree = bool((rows.table == rows.table[0]).all()) and bool((log_c_x == log_c_x[0]).all())
-    some = slice(0, 1) if agree else slice(None)
-    log_c, log_d = ((t[rows.table[some]] - log_c_x[some]).to(e.dtype) for t in (rows.log_c, rows.log_d))
-    c, d = log_c.exp(), log_d.exp()
-    c, d, log_c, log_d = (table.expand(len(e), -1) for table in (c, d, log_c, log_d))
-    log_c_source, log_d_x = log_c.gather(1, source), log_d.gather(1, now)
+    c, d, log_c_source = _chances(rows, e.dtype)
     c_source, c_below, hazard = log_c_source.exp(), torch.exp(-rows.intensity)[:, None], rows.log_hazard.exp()[:, None]
+    log_d_x = numerics.log1mexp(rows.intensity)[:, None]
 
     prefix = torch.zeros_like(e)
     torch.cumsum(e[:, :-1], 1, out=prefix[:, 1:])
@@ -256,15 +249,15 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     g = torch.mul(c, e).addcmul_(d, prefix).clamp_(min=torch.finfo(e.dtype).tiny)
     g_source = g.gather(1, source)
     # q: D strictly between x_0 and x_t, c_{x_0} at x_0, 0 elsewhere
-    between = torch.where((column > source) & (column < now), d, 0.0)
-    divergence = rows.negentropy[:, None] - torch.log(g, out=prefix).mul_(between).sum(1, keepdim=True)
+    between = d * ((column > source) & (column < now))
+    share = between / g
+    divergence = torch.clamp(share, min=torch.finfo(e.dtype).tiny, out=prefix).log_().mul_(between).sum(1, keepdim=True)
     divergence = divergence + c_source * (log_c_source - g_source.log())
     value = hazard * (divergence - c_below * (log_odds + pi_at))
     value = torch.where(log_source > -_RANGE, value, torch.inf).squeeze(1)
     if not wanted:
         return value, None
 
-    share = between.div_(g)
     own = torch.mul(share, c, out=g).scatter_add_(1, source, c_source * c_source / g_source)
     feed = share.mul_(d).scatter_add_(1, source, c_source * d.gather(1, source) / g_source)
     # a state feeds the prefix sums of all above it
@@ -273,6 +266,41 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     slope *= e.mul_(hazard)
     slope.scatter_(1, now, hazard * c_below * pi_at * (1 - log_odds.exp() * total))
     return value, _reorder(slope, rows.rank, rows.order)
+
+
+def _score_unmoved(log_score: Tensor, rows: Rows, wanted: bool) -> Part:
+    rank = rows.rank[rows.order] if len(rows.rank) > 1 else rows.rank
+    outside = rank >= rows.now[:, None]
+    if rows.lowest.any():
+        outside |= rank < rows.lowest[:, None]
+    weight = torch.exp(rows.log_hazard) * -torch.expm1(-rows.intensity)
+    s = (log_score - _FAR * outside).exp_().mul_(weight[:, None])
+    return s.sum(1), s if wanted else None
+
+
+def _score_moved(log_score: Tensor, rows: Rows, wanted: bool) -> Part:
+    value, slope = _score_unmoved(log_score, rows, wanted)
+    column = torch.arange(log_score.shape[1], device=log_score.device)
+    now, source = rows.now[:, None], rows.source[:, None]
+    _, d, log_c_source = _chances(rows, log_score.dtype)
+    q = d.mul_((column > source) & (column < now)).scatter_(1, source, log_c_source.exp())
+    q = _reorder(q, rows.rank, rows.order).mul_(rows.log_hazard.exp()[:, None])  # times the hazard, from here on
+    log_ratio = (
+        q.clamp(min=torch.finfo(q.dtype).tiny)
+        .log_()
+        .sub_((rows.log_hazard + numerics.log1mexp(rows.intensity))[:, None])
+    )
+    value = value - (q * (1 - log_ratio + log_score)).sum(1)
+    return value, None if slope is None else slope.sub_(q)
+
+
+def _chances(rows: Rows, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """`c`, `D` and `log c_{x_0}` by rank, divided by `c_x`, so that they lie in range; not for ranks above `x_t`."""
+    elapsed, some = rows.elapsed[:, None].to(dtype), rows.table if len(rows.own) > 1 else rows.table[:1]
+    above_x, above_source = (rows.above[rows.table, place][:, None] for place in (rows.now, rows.source))
+    c = (above_x - rows.above[some]).to(dtype).mul_(elapsed).clamp_(max=0).exp_()
+    d = (-elapsed * rows.own[some].to(dtype)).expm1_().mul_(c).neg_()
+    return c, d, (above_x - above_source).to(dtype) * elapsed
 
 
 def _reorder(values: Float[Tensor, "k n"], index: Int[Tensor, "h n"], order: Int[Tensor, " k"]) -> Float[Tensor, "k n"]:

@@ -133,11 +133,11 @@ class Span(NamedTuple):
 
 
 def log_reach(
-    log_pi: Float[Tensor, "b d k"],
-    log_below: Float[Tensor, "b d k"],
-    log_c: Float[Tensor, "b g k"],
-    log_d: Float[Tensor, "b g k"],
-) -> Float[Tensor, "b d k"]:
+    log_pi: Float[Tensor, "..."],
+    log_below: Float[Tensor, "..."],
+    log_c: Float[Tensor, "..."],
+    log_d: Float[Tensor, "..."],
+) -> Float[Tensor, "..."]:
     """`log f_y`, `f_y = c_y π_y + D_y π(strictly below y)`: the chance to be at `y` if the source is drawn from `π`."""
     return numerics.logaddexp(log_c + log_pi, log_d + log_below)
 

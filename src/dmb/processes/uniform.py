@@ -123,6 +123,10 @@ class UniformProcess(ForwardProcess):
         log_score = torch.logaddexp(common, log_posterior - now.elapsed.to(self.dtype)[:, None, None] - log_other)
         return torch.where(self.legal, log_score.masked_fill(here, -torch.inf), -torch.inf)
 
+    def _log_score_without_data(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "#b #d #n"]:
+        """All states are equally likely at all times."""
+        return torch.zeros(1, 1, 1, dtype=self.dtype, device=x_t.device)
+
     def _prior_kl_table(self, p_T: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
         """All states pay `Σ_y u log(u / p_T(y))` but for their own entry, which is `u + e`."""
         log_p = torch.where(self.legal, p_T, 1.0).log()
