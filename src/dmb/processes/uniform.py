@@ -123,6 +123,36 @@ class UniformProcess(ForwardProcess):
         log_score = torch.logaddexp(common, log_posterior - now.elapsed.to(self.dtype)[:, None, None] - log_other)
         return torch.where(self.legal, log_score.masked_fill(here, -torch.inf), -torch.inf)
 
+    def _log_posterior(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], now: SolvedTime
+    ) -> Float[Tensor, "b d n"]:
+        """All sources are equally likely but `x_t` itself."""
+        log_other, log_same = self._log_entries(now.elapsed)
+        log_rho = log_rho.to(self.dtype) + torch.where(self.legal, 0.0, -torch.inf)
+        here = (log_same - log_other).expand(x_t.shape)[..., None]
+        return numerics.log_normalise(log_rho.scatter_add(-1, x_t[..., None], here))
+
+    def _integrand_from_posterior(
+        self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime
+    ) -> Float[Tensor, "b d"]:
+        """With `k = u / (u + e)`, ratios are `1 / k` at `x_0` and 1 elsewhere where something moved, else `k`.
+
+        What is left are sums of `s_y` and of `log s_y` over `y ≠ x = x_t`; the score is that of `_log_score`.
+        """
+        log_other, log_same = self._log_entries(now.elapsed)
+        log_k, here, states = log_other - log_same, x_t[..., None], self.legal.sum(-1)
+        pi = log_posterior.exp()
+        stayed, pi = pi.gather(-1, here).squeeze(-1), pi.scatter(-1, here, 0.0)
+        moved, gain = pi.sum(-1), torch.exp(-now.elapsed.to(self.dtype)[:, None] - log_other)
+        common = moved + stayed * log_k.exp()
+        log_s = torch.addcmul(common[..., None], pi, gain[..., None]).scatter(-1, here, 1.0).log()
+        log_source = log_s.gather(-1, x_0[..., None]).squeeze(-1)
+        total = (log_s if len(self.legal) == 1 else torch.where(self.legal, log_s, 0.0)).sum(-1)
+        where_moved = torch.exp(-log_k) * (1 + log_k + log_source) + (states - 2) + total - log_source
+        where_not = log_k.exp() * ((states - 1) * (1 - log_k) + total)
+        score = (states - 1) * common + moved * gain
+        return now.sigma.to(self.dtype)[:, None] / states * (score - torch.where(x_t == x_0, where_not, where_moved))
+
     def _log_score_without_data(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "#b #d #n"]:
         """All states are equally likely at all times."""
         return torch.zeros(1, 1, 1, dtype=self.dtype, device=x_t.device)
