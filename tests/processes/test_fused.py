@@ -42,6 +42,28 @@ def test_the_fused_integrand_and_its_gradient_equal_the_closed_form(case, of, t,
         torch.testing.assert_close(one_pass, composed, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
+@pytest.mark.parametrize("case", BRIDGES, ids=lambda case: case.name)
+def test_the_integrand_from_weights_and_all_gradients_equal_the_closed_form_in_logarithms(case, t):
+    process, (x_0, x_t) = case.process(), noisy_pairs(case, t)
+    logits = 2 * torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
+
+    def value_and_gradients(integrand):
+        process.zero_grad()
+        leaf = logits.clone().requires_grad_()
+        value = integrand(leaf)
+        value.sum().backward()
+        return value.detach(), leaf.grad, [p.grad.clone() for p in process.parameters() if p.grad is not None]
+
+    assert process._integrand_from_weights(logits, x_t, x_0, process.solve(t, len(x_t))) is not None
+    by_weights = value_and_gradients(lambda leaf: process.integrand_from_logits(leaf, x_t, x_0, t))
+    in_logarithms = value_and_gradients(
+        lambda leaf: process.integrand_from_posterior(process.log_posterior(leaf, x_t, t), x_t, x_0, t)
+    )
+    torch.testing.assert_close(by_weights, in_logarithms, rtol=1e-8, atol=1e-10)
+    assert all(gradient.isfinite().all() for gradient in by_weights[2])
+
+
 @pytest.mark.parametrize("counts", [None, [2, 4, 3]])
 @pytest.mark.parametrize("t", [1e-6, 0.3, 1.0])
 def test_a_mask_as_the_only_noise_costs_a_weighted_cross_entropy(t, counts):
@@ -95,11 +117,12 @@ def test_logits_far_apart_neither_overflow_nor_flatter_the_model(options, gap):
     x_0, x_t = torch.tensor([[1]]), torch.tensor([[process.num_states - 1]])
     logits = torch.zeros(1, 1, process.num_states)
     logits[..., 1] = -gap
-    exact = process.integrand_from_logits(logits.double(), x_t, x_0, 0.5).detach()
+    exact = process.integrand_from_posterior(process.log_posterior(logits.double(), x_t, 0.5), x_t, x_0, 0.5).detach()
     process = process.float()
     with process.fixed():
         value = process.integrand_from_logits(logits, x_t, x_0, 0.5)
-    torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=0)
+    learning = process.integrand_from_logits(logits, x_t, x_0, 0.5).detach()
+    torch.testing.assert_close(torch.stack([value, learning]).double(), exact.expand(2, 1, 1), rtol=1e-5, atol=0)
     if "floor" in options:  # no other clock can explain the token: the loss grows with the gap
         assert value.item() > gap
 

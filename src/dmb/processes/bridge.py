@@ -1,5 +1,6 @@
 """The learned forward process of the Discrete Markov Bridge in closed form: states in a hierarchy, lifted by clocks."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, final
@@ -14,6 +15,7 @@ from dmb._core.configuration import Configurable, under
 from dmb.processes import fused, initial
 from dmb.processes.base import ForwardProcess
 from dmb.processes.clocks import Clocks, RateParametrisation, Steady, Varying
+from dmb.processes.fused import FAR, RANGE
 from dmb.processes.hierarchies import Hierarchy, Line, Tree
 from dmb.processes.span import Span, log_reach
 from dmb.processes.states import count_positions
@@ -342,7 +344,23 @@ class BridgeProcess(ForwardProcess):
             _, log_hazard, intensity = self._hazard(x_t, now)
             return fused.masked_integrand(log_rho, self.data_states, x_t, x_0, torch.exp(log_hazard - intensity))
         value = self._in_one_pass(fused.integrand_from_logits, log_rho, x_t, x_0, now)
+        value = self._integrand_from_weights(log_rho, x_t, x_0, now) if value is None else value
         return super()._integrand_from_logits(log_rho, x_t, x_0, now) if value is None else value
+
+    def _integrand_from_weights(
+        self, log_rho: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime
+    ) -> Float[Tensor, "b d"] | None:
+        """With few logarithms; None if the range of floats does not suffice for it, or would have to be waited for."""
+        if not numerics.on_host(log_rho) or torch.compiler.is_compiling():
+            return None
+        log_rho = log_rho.to(self.dtype)
+        log_rho = log_rho if self.data_states.all() else log_rho - FAR * ~self.data_states
+        weights = torch.exp(log_rho - log_rho.detach().amax(-1, keepdim=True))
+        log_c, log_hazard, _ = self._hazard(x_t, now)
+        if log_c.min() < -RANGE or numerics.pick(weights, x_0).min() < math.exp(-RANGE):
+            return None
+        value = self._span(now).integrand_from_weights(log_hazard, weights, x_t, x_0)
+        return value if value.isfinite().all() else None
 
     def _in_one_pass(
         self, integrand: Any, values: Tensor, x_t: Int[Tensor, "b d"], x_0: Int[Tensor, "b d"], now: SolvedTime

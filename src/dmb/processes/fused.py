@@ -19,9 +19,9 @@ from dmb.processes.span import Span
 
 # logits worked on at a time: small enough for the cache, large enough to hide the cost of a call
 _CHUNK = 1 << 19
-# where exponents are further below 0, the value is infinite here, and left to the closed form: float32 ends at 87
-_RANGE = 60.0
-_FAR = 1e30
+RANGE = 60.0
+"""Where exponents are further below 0, a value is left to the closed form in logarithms: float32 ends at 87."""
+FAR = 1e30
 """Taken from logits of states that are out of the question: several times as fast as to replace them by -inf."""
 
 
@@ -183,7 +183,7 @@ def _unmoved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     here = rows.token[rows.order, rows.now][:, None]
     log_at = logits.gather(1, here).squeeze(1)
     log_at = torch.where(rows.now > rows.highest, -torch.inf, log_at)  # a name is never the clean token
-    masked = logits - _FAR * ~below
+    masked = logits - FAR * ~below
     largest = masked.amax(1, keepdim=True)
     e = masked.sub_(largest).exp_().mul_(below.any(1, keepdim=True))  # nothing lies below the lowest rank
     total = e.sum(1)
@@ -229,9 +229,9 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     e = _reorder(logits, rows.token, rows.order)
     top = now.clamp(max=rows.highest)
     if bool((top < len(column) - 1).any()):
-        e -= _FAR * (column > top)
+        e -= FAR * (column > top)
     if rows.lowest.any():
-        e -= _FAR * (column < rows.lowest[:, None])
+        e -= FAR * (column < rows.lowest[:, None])
     e -= e.amax(1, keepdim=True)
     log_at, log_source = e.gather(1, now), e.gather(1, source)
     e = e.exp_()
@@ -254,7 +254,7 @@ def _moved(logits: Tensor, rows: Rows, wanted: bool) -> Part:
     divergence = torch.clamp(share, min=torch.finfo(e.dtype).tiny, out=prefix).log_().mul_(between).sum(1, keepdim=True)
     divergence = divergence + c_source * (log_c_source - g_source.log())
     value = hazard * (divergence - c_below * (log_odds + pi_at))
-    value = torch.where(log_source > -_RANGE, value, torch.inf).squeeze(1)
+    value = torch.where(log_source > -RANGE, value, torch.inf).squeeze(1)
     if not wanted:
         return value, None
 
@@ -274,7 +274,7 @@ def _score_unmoved(log_score: Tensor, rows: Rows, wanted: bool) -> Part:
     if rows.lowest.any():
         outside |= rank < rows.lowest[:, None]
     weight = torch.exp(rows.log_hazard) * -torch.expm1(-rows.intensity)
-    s = (log_score - _FAR * outside).exp_().mul_(weight[:, None])
+    s = (log_score - FAR * outside).exp_().mul_(weight[:, None])
     return s.sum(1), s if wanted else None
 
 

@@ -113,6 +113,34 @@ class Span(NamedTuple):
         divergence = torch.where(reached, log_weight.exp() * (log_q - torch.where(reached, log_f, 0.0)), 0.0).sum(-1)
         return torch.where(stayed, lost, divergence - lost)
 
+    def integrand_from_weights(
+        self,
+        log_hazard: Float[Tensor, "b d"],
+        weights: Float[Tensor, "b d n"],
+        x_t: Int[Tensor, "b d"],
+        x_0: Int[Tensor, "b d"],
+    ) -> Float[Tensor, "b d"]:
+        r"""The same for `π_y ∝ e_y p_{t|0}(x_t|y)`, from the weights `e` and without logarithms of what can vanish.
+
+        With `W` the sums of `e` strictly below, `g_y = c_y e_y + D_y W_y` and `Z = D_v W_v + c_v e_v`, the reach is
+        `f_y = g_y D_v / Z`, and the `q_y` add up to `c' = c_v exp(-A_v)`. So it is `h c' D_v W_v / Z` where nothing
+        moved, else `h [Σ_y q_y log(q_y / g_y) - c' (log(D_v / Z) + c_v e_v / Z)]`. Not finite where floats end.
+        """
+        own, above = (self.scale[..., None] * rates for rates in self.hierarchy.spread(self.rates))
+        c, below, stayed = torch.exp(-above), self.hierarchy.sum_below(weights), x_t == x_0
+        d = c * -torch.expm1(-own)
+        own_x, c_x, d_x, at_x, below_x = (numerics.pick(values, x_t) for values in (own, c, d, weights, below))
+        z, rest = d_x * below_x + c_x * at_x, c_x * torch.exp(-own_x)
+        on_path, here = self.hierarchy.path_mask(x_0, x_t)
+        c, d, weights, below = (self.hierarchy.gather_path(values, x_0) for values in (c, d, weights, below))
+        # sums and products with masks, which are several times as fast as torch.where
+        q = (d * ~here + c * here) * on_path
+        off = q == 0
+        # a difference of logarithms: the gradient of that of a ratio leaves the range of floats
+        divergence = (q * (torch.log(q + off) - torch.log((c * weights + d * below) * ~off + off))).sum(-1)
+        lost = torch.where(stayed, 1.0, d_x).log() - z.log() + c_x * at_x / z
+        return log_hazard.exp() * torch.where(stayed, rest * d_x * below_x / z, divergence - rest * lost)
+
     def log_mass_below(self, log_pi: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
         """`log π(strictly below y)`: non-negative terms are summed, so no digits are lost; far faster than in logs."""
         total = self.hierarchy.sum_below(log_pi.exp())
