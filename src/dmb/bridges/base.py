@@ -39,7 +39,6 @@ class Estimator:
         bound: options of the `bound` that decides which weights are best.
         density: of the times that are drawn; it learns from every batch of Score-learning.
         baseline: the expected costs, for the gradient in what destroys the data.
-        calls: numbers of network calls, one of which is drawn for each batch of Score-learning. Default: one per token.
     """
 
     score: dict[str, Any]
@@ -47,7 +46,6 @@ class Estimator:
     bound: dict[str, Any]
     density: TimeDensity | None = None
     baseline: CostBaseline | None = None
-    calls: tuple[int, ...] = ()
 
     def learn(self, reduce: Reduce, processes: int = 1) -> None:
         """Learn from the batches of Score-learning since the last call, over all processes."""

@@ -1,7 +1,7 @@
 """Whole paths: positions are masked, and written, in an order, and a network gives the cost of a path in one pass."""
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -166,7 +166,7 @@ class OrderedBridge(Bridge):
         singles: int = 0,
         any_order: float = 0.0,
         learn_order: bool = False,
-        calls: int | None = None,
+        calls: int | Sequence[int] | None = None,
         rows: Int[Tensor, " k"] | None = None,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, " k"]:
@@ -185,7 +185,8 @@ class OrderedBridge(Bridge):
             any_order: share of the paths whose order is drawn evenly from all, whatever the speeds, which learn nothing
                 from them: so the network also learns conditionals that are not on the way of the usual orders.
             learn_order: also compute the gradient in what the order learns, such as speeds; needs at least two orders.
-            calls: the cost of what `sample` draws with so many network calls. Default: one position per call.
+            calls: the cost of what `sample` draws with so many network calls. Several numbers divide the sequences of a
+                batch into equal shares, at random. Default: one position per call.
             rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how
                 a batch is split.
             generator: source of all randomness except dropout.
@@ -200,14 +201,18 @@ class OrderedBridge(Bridge):
         x_0, label, given = self._data(x_0, label, given)
         given = torch.zeros_like(x_0, dtype=torch.bool) if given is None else given
         every, rows = given.repeat(orders, 1), torch.arange(len(x_0), device=x_0.device) if rows is None else rows
-        turn, even = self._mixed_turns(every, any_order, calls, generator)
         several = rows % (1 + singles) == 0
         # one path of each row, and then the others of those that have several
         others = len(x_0) * torch.arange(1, orders, device=x_0.device)[:, None] + rows[several]
         path = torch.cat([rows, others.flatten()])
-        turn, even, row = turn[path], even[path], path % len(x_0)
-        call = self.call_of(turn, calls, given[row])
-        seen = turn if call is None else turns_of_calls(turn, call)
+        row, numbers = path % len(x_0), calls if isinstance(calls, Sequence) else [calls]
+        plans = [self._plan(every, any_order, number, generator) for number in numbers]
+        which = torch.zeros_like(path)
+        if len(plans) > 1:  # the same for all orders of a sequence
+            shuffled = torch.randperm(len(x_0), generator=generator, device=x_0.device)
+            first = torch.randint(len(plans), (1,), generator=generator, device=x_0.device)
+            which = ((shuffled + first) % len(plans))[row]
+        turn, seen, even = (torch.stack(each)[which, path] for each in zip(*plans, strict=True))
         cost = self.token_nats(x_0[row], seen, None if label is None else label[row])
         cost = torch.where(given[row], 0.0, cost)
 
@@ -217,17 +222,20 @@ class OrderedBridge(Bridge):
 
         total = by_order(cost).sum(-1)
         if learn_order:
-            log_choices = torch.where(even[:, None], 0.0, self.order_for(calls).log_choices(turn, given[row]))
+            each = torch.stack([self.order_for(number).log_choices(turn, given[row]) for number in numbers])
+            log_choices = torch.where(even[:, None], 0.0, each[which, torch.arange(len(path), device=path.device)])
             surrogate = order_surrogate(by_order(cost), by_order(turn), by_order(log_choices), by_order(seen))
             total = total + (1 + singles) * surrogate
         return cost[: len(rows)].sum(-1).masked_scatter(several, total.mean(0))
 
-    def _mixed_turns(
+    def _plan(
         self, given: Bool[Tensor, "b d"], any_order: float, calls: int | None, generator: torch.Generator | None
-    ) -> tuple[Int[Tensor, "b d"], Bool[Tensor, " b"]]:
-        """The turns of rows, and of which rows they were drawn evenly from all orders."""
+    ) -> tuple[Int[Tensor, "b d"], Int[Tensor, "b d"], Bool[Tensor, " b"]]:
+        """The turns of rows, the same with one turn for all positions of a call, and which rows follow any order."""
         turn = self.turns(len(given), calls=calls, given=given, generator=generator)
-        return mixed_turns(turn, any_order, given=given, generator=generator)
+        turn, even = mixed_turns(turn, any_order, given=given, generator=generator)
+        call = self.call_of(turn, calls, given)
+        return turn, turn if call is None else turns_of_calls(turn, call), even
 
     @checks.known_options
     @torch.no_grad()
@@ -275,11 +283,9 @@ class OrderedBridge(Bridge):
         if self.lengths is not None:
             prior += self.lengths.nats(self.lengths.of(x_0))
         for rows in samples * torch.arange(len(x_0), device=x_0.device).split(batch_size):
-            turn, _ = self._mixed_turns(known[rows], any_order, calls, generator)
+            _, seen, _ = self._plan(known[rows], any_order, calls, generator)
             with self._evaluating():
-                call = self.call_of(turn, calls, known[rows])
-                turn = turn if call is None else turns_of_calls(turn, call)
-                cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows])
+                cost = self.token_nats(x_0[rows], seen, None if label is None else label[rows])
             cost = torch.where(known[rows], 0.0, cost)
             if cost.isnan().any():
                 raise ValueError("the network's output is nan, so the bound is nan: check the network")
@@ -462,8 +468,10 @@ class OrderedBridge(Bridge):
         if share is None:
             share = ANY_ORDER if fixed and self._prefers_an_order and not self.order.budgets else 0.0
         several = {"orders": settings.orders, "singles": settings.fitting_singles}
-        score = several | {"any_order": share, "learn_order": settings.matrix_objective == "joint"}
-        return Estimator(score, several | {"learn_order": True}, {"any_order": share}, calls=self.order.budgets)
+        score: dict[str, Any] = several | {"any_order": share, "learn_order": settings.matrix_objective == "joint"}
+        if self.order.budgets:
+            score["calls"] = self.order.budgets
+        return Estimator(score, several | {"learn_order": True}, {"any_order": share})
 
     def learned(self) -> dict[str, list[float] | None]:
         log_speeds = self.order.log_speeds

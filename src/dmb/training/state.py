@@ -373,10 +373,7 @@ class BridgeLearner(Learner):
         """
         settings, fabric, model, step = self.settings, self.fabric, self.model, self.progress.step
         generator = seeded(settings.seed, "noise", step, device=fabric.device)
-        given, options = _given(batch.x_0, self.infill, generator), self.estimator.score
-        if budgets := self.estimator.calls:
-            drawn = torch.randint(len(budgets), (), generator=seeded(settings.seed, "calls", step))
-            options = options | {"calls": budgets[int(drawn)]}
+        given = _given(batch.x_0, self.infill, generator)
         with fabric.no_backward_sync(self.wrapped, enabled=not last):
             loss = model.loss(
                 batch.x_0,
@@ -384,7 +381,7 @@ class BridgeLearner(Learner):
                 given=given,
                 rows=rows,
                 generator=generator,
-                **options,
+                **self.estimator.score,
             )
             fabric.backward(loss.mean() / settings.accumulate / model.mean_length)
         plain = torch.ones_like(loss) if given is None else (~given[rows].any(-1)).to(loss.dtype)
