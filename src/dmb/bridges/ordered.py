@@ -186,7 +186,7 @@ class OrderedBridge(Bridge):
                 from them: so the network also learns conditionals that are not on the way of the usual orders.
             learn_order: also compute the gradient in what the order learns, such as speeds; needs at least two orders.
             calls: the cost of what `sample` draws with so many network calls. Several numbers divide the sequences of a
-                batch into equal shares, at random. Default: one position per call.
+                batch at random, in shares that grow with their square roots. Default: one position per call.
             rows: compute the loss of these rows only. Orders are drawn for all rows, so that they do not depend on how
                 a batch is split.
             generator: source of all randomness except dropout.
@@ -210,8 +210,9 @@ class OrderedBridge(Bridge):
         which = torch.zeros_like(path)
         if len(plans) > 1:  # the same for all orders of a sequence
             shuffled = torch.randperm(len(x_0), generator=generator, device=x_0.device)
-            first = torch.randint(len(plans), (1,), generator=generator, device=x_0.device)
-            which = ((shuffled + first) % len(plans))[row]
+            jitter = torch.rand(1, generator=generator, device=x_0.device, dtype=torch.float64)
+            shares = torch.tensor(numbers, dtype=torch.float64, device=x_0.device).sqrt().cumsum(0)
+            which = torch.searchsorted(shares / shares[-1], (shuffled + jitter) / len(x_0), right=True)[row]
         turn, seen, even = (torch.stack(each)[which, path] for each in zip(*plans, strict=True))
         cost = self.token_nats(x_0[row], seen, None if label is None else label[row])
         cost = torch.where(given[row], 0.0, cost)

@@ -19,7 +19,7 @@ class WriteOrder(nn.Module, Configurable, ABC):
     """
 
     budgets: tuple[int, ...] = ()
-    """Numbers of calls that have an order of their own, see `for_calls`; training takes them in equal shares."""
+    """Numbers of calls that have an order of their own, see `for_calls`; training takes all of them in each batch."""
 
     def __init__(self, num_positions: int):
         super().__init__()
