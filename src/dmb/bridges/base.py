@@ -150,15 +150,17 @@ class Bridge(Pretrained, ABC):
     @property
     @abstractmethod
     def step_samplers(self) -> tuple[str, ...]:
-        """Those of `samplers` that take a number of network calls, the default first: `bound` knows their law."""
+        """Those of `samplers` that take `calls` and a `grid`, the default first: `bound` knows their law."""
 
     def step_sampler(self, sampler: str | None) -> str:
-        """The sampler of a bound with `calls`, by default the first of `step_samplers`."""
+        """The sampler where `calls` are given, by default the first of `step_samplers`; an error if it has none."""
         if sampler is None:
             return self.step_samplers[0]
         if self._known_sampler(sampler) not in self.step_samplers:
             known = ", ".join(self.step_samplers)
-            raise ValueError(f"{sampler} has no number of calls: choose the sampler from {known}, or leave out calls")
+            raise ValueError(
+                f"{sampler} has no number of calls: choose the sampler from {known}, or leave out calls and grid"
+            )
         return sampler
 
     @property
@@ -354,7 +356,7 @@ class Bridge(Pretrained, ABC):
 
         Args:
             count: number of sequences. Default: the number of rows of the labels or the template, or 1.
-            calls: network calls; default: `usual_calls`.
+            calls: network calls; default: `usual_calls`. `first_hitting` has no number of calls, and no grid.
             sampler: see the class of the model.
             grid: see `dmb.sampling.time_grid`.
             label: class of each sequence.
@@ -375,6 +377,8 @@ class Bridge(Pretrained, ABC):
         [1.0, 0.75, 0.5, 0.25, 0.0]
         """
         sampler = self._known_sampler(sampler)
+        if isinstance(sampler, str) and not (calls is None and isinstance(grid, str) and grid == "canonical"):
+            self.step_sampler(sampler)
         rows = 1 if template is None or template.ndim == 1 else len(template)
         if count is None:
             count = rows if label is None else len(label)

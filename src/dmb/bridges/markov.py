@@ -60,7 +60,7 @@ class MarkovBridge(Bridge):
 
     The `sampler` of `sample` and `trajectory` is `ancestral` (default; exact for any step), `first_hitting`, `tweedie`
     or `euler` (the paper's); or your own function, see `dmb.sampling.Sampler`. With a score head: `tweedie` (default)
-    or `euler`. `first_hitting` calls the network when a token changes, and with `calls` at that many times besides.
+    or `euler`. `first_hitting` calls the network when a token changes, so it takes neither `calls` nor `grid`.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
@@ -122,7 +122,7 @@ class MarkovBridge(Bridge):
         return min(self.usual_calls, most)
 
     def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
-        return calls + (blanks if sampler == "first_hitting" else 0)
+        return calls if sampler in self.step_samplers else max(1, blanks)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 

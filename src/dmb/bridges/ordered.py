@@ -50,7 +50,7 @@ class OrderedBridge(Bridge):
 
     By default `sample` and `trajectory` write one position per call of the network, and are exact. With fewer `calls`,
     positions of one call are drawn independently, given those of earlier calls. The `sampler` is `ancestral` (default),
-    or `first_hitting`: one position per call whatever `calls` is.
+    or `first_hitting`: one position per call, so it takes neither `calls` nor `grid`.
 
     >>> import dmb
     >>> states = dmb.States.with_mask(num_positions=4, num_values=3)
