@@ -191,9 +191,18 @@ class Bridge(Pretrained, ABC):
         """About how many network calls fill in so many blanks."""
 
     @property
-    @abstractmethod
+    def ambiguous_states(self) -> Bool[Tensor, "g n"]:
+        """The data states of each position that noise can produce, too."""
+        return torch.zeros_like(self.states.data_states)
+
+    @property
     def believes_given(self) -> bool:
         """Whether the model takes given tokens for data, whichever they are."""
+        return not self.ambiguous_states.any()
+
+    @abstractmethod
+    def weight_uses(self, calls: int) -> int:
+        """About how often a sample uses each weight of the network: once per token of a call, where it attends."""
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -426,6 +435,7 @@ class Bridge(Pretrained, ABC):
                 return
             yield state
 
+    @checks.known_options
     def estimate_marginals(
         self, *, chains: int = 256, calls: int = 32, generator: torch.Generator | None = None
     ) -> Float[Tensor, "d n"]:

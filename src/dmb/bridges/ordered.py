@@ -14,7 +14,7 @@ from dmb.bridges.base import Bridge, Estimator
 from dmb.bridges.markov import MarkovBridge
 from dmb.data.lengths import Lengths
 from dmb.data.splits import Split
-from dmb.networks import OrderedNetwork
+from dmb.networks import OrderedNetwork, OrderedTransformer
 from dmb.networks.base import unwrapped
 from dmb.networks.heads import Head, MeanHead
 from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
@@ -66,7 +66,7 @@ class OrderedBridge(Bridge):
     figures = ("speeds",)
     meaning_of_time = "Time is the share of masked tokens."
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
-    has_posterior, believes_given = True, True
+    has_posterior = True
     samplers, lacks_samplers = ("ancestral", "first_hitting"), "a MarkovBridge has"
     step_samplers, without_calls = ("ancestral",), "one token per call"
 
@@ -113,12 +113,18 @@ class OrderedBridge(Bridge):
     def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
         return max(1, blanks) if self.from_left or sampler == "first_hitting" else calls
 
+    def weight_uses(self, calls: int) -> int:
+        if isinstance(self.network, OrderedTransformer):
+            return 2 * self.num_positions  # every token is asked for once and read once
+        return calls * self.num_positions
+
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def order_for(self, calls: int | None) -> WriteOrder:
         """The order that is used where a sample takes so many network calls. Default: one position per call."""
         return self.order.for_calls(self.num_positions if calls is None else calls)
 
+    @checks.known_options
     def turns(
         self,
         batch: int,
@@ -290,6 +296,7 @@ class OrderedBridge(Bridge):
         variance = left.var().item() if len(x_0) > 1 else float("nan")
         return Bound(score, prior, self.num_positions, variance, tokens)
 
+    @checks.known_options
     def log_posterior(
         self,
         x_t: Int[Tensor, "b d"],
@@ -301,6 +308,7 @@ class OrderedBridge(Bridge):
         x_t = self.states.tokens("x_t", x_t).to(self.device)
         return self._conditionals(x_t, x_t != self.num_states - 1, None, label)
 
+    @checks.known_options
     @torch.no_grad()
     def conditionals(
         self,
@@ -349,6 +357,7 @@ class OrderedBridge(Bridge):
     def write_order(self) -> WriteOrder:
         return self.order
 
+    @checks.known_options
     def corrupt(
         self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
@@ -357,6 +366,7 @@ class OrderedBridge(Bridge):
         call = by_call(self.order.turns(len(x_0), given=given, generator=generator), shares, given)
         return torch.where(call > 0, self.num_states - 1, x_0)
 
+    @checks.known_options
     def corruption_path(
         self, x_0: Int[Tensor, "b d"], states: int, *, generator: torch.Generator | None = None
     ) -> list[State]:
@@ -404,6 +414,7 @@ class OrderedBridge(Bridge):
     def with_parts(self, corruption: WriteOrder, network: nn.Module) -> "OrderedBridge":
         return type(self)(corruption, network, copy.deepcopy(self.states), self.lengths)
 
+    @checks.known_options
     def prior_loss(self, mu: Float[Tensor, "h m"] | None = None) -> Float[Tensor, ""]:
         """0: a path ends only when everything is masked, and then nothing is left of the data."""
         return torch.zeros((), device=self.device)
