@@ -372,7 +372,8 @@ class Bridge(Pretrained, ABC):
             guidance: strength of classifier-free guidance; 1: none.
             temperature: values below 1 favour likely tokens.
             top_p: draw clean tokens only from the likeliest ones that have this total probability.
-            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks. If lengths differ, see `Lengths.ended`.
+            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks. If lengths differ, see
+                `Lengths.complete_template`.
             legal: the tokens that may be drawn, `[n]`, `[d, n]` or `[b, d, n]`; default: all. Each clean token is drawn
                 on condition that it is legal, given the tokens that stand already. These were drawn without regard to
                 legality elsewhere: if they make legal tokens at other positions more or less likely, samples differ

@@ -462,7 +462,7 @@ class MarkovBridge(Bridge):
 
     def estimator(self, settings: "TrainingSettings") -> Estimator:
         """Times are drawn where the loss varied most; if the rates are learned, the usual costs are subtracted."""
-        density = TimeDensity(central=True, keep=0.99, device=self.device) if settings.adapt_times else None
+        density = TimeDensity(central=True, decay=0.99, device=self.device) if settings.adapt_times else None
         baseline = None if settings.matrix_objective == "prior" else CostBaseline(self.device)
         score = {"learn_rates": settings.matrix_objective == "joint", "times": density, "baseline": baseline}
         return Estimator(score, {"learn_rates": True, "baseline": baseline}, {}, density, baseline)
