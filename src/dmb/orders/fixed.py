@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dmb.orders.base import WriteOrder, given_first
@@ -46,7 +46,3 @@ class Fixed(WriteOrder):
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         return given_first(self.order.expand(batch, -1), given)
-
-    def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
-        """Nothing is drawn, so that every choice has probability 1."""
-        return torch.zeros(turn.shape, device=turn.device)
