@@ -1,6 +1,6 @@
 """One order for all rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Int
@@ -37,10 +37,6 @@ class Fixed(WriteOrder):
     def left_to_right(cls, num_positions: int) -> "Fixed":
         """The order of a language model."""
         return cls(range(num_positions))
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor]) -> "Fixed":
-        return cls(tensors["order"])
 
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None

@@ -241,11 +241,11 @@ class BridgeProcess(ForwardProcess):
         return super().config() | {"hierarchy": self.hierarchy.to_config(), "clocks": self.clocks.to_config()}
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "BridgeProcess":
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "BridgeProcess":
         parts = {
             name: Configurable.from_config(config.pop(name), under(tensors, name)) for name in ("hierarchy", "clocks")
         }
-        return super().build(tensors, schedule, **parts, **config)
+        return super().build(tensors, **parts, **config)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
