@@ -127,9 +127,9 @@ class BridgeProcess(ForwardProcess):
         >>> process.rank, process.alpha.detach()
         (tensor([[0, 2, 1]]), tensor([[1.0000e-05, 1.0000e+00]]))
         """
-        initial.check_options(
-            init, tree, order=order, floor=floor, stages=stages, target=target, mask=mask or None, ratio=ratio
-        )
+        initial.check_options(init, tree, {
+            "order": order, "floor": floor, "stages": stages, "target": target, "mask": mask or None, "ratio": ratio,
+        })  # fmt: skip
         num_positions, names = len(marginals), int(mask) if tree is None else tree.names
         marginals, legal = initial.support(marginals, state_counts, tied=tied, names=names)
         if tree is None:
