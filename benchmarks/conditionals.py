@@ -47,7 +47,7 @@ def drawn(mu: Tensor, shape: tuple[int, ...] | None) -> DataSet:
 def distances(bridge: Bridge, mu: Tensor, seed: int = 0) -> dict[str, Tensor]:
     """Total variation beyond the expected sampling error, for given values with a share of `LEAST`, by group."""
     positions, states = mu.ndim, len(mu)
-    ambiguous = bridge.corruption.ambiguous_states.expand(positions, -1)
+    ambiguous = bridge.ambiguous_states.expand(positions, -1)
     given = (theory.position_marginals(mu) > LEAST).nonzero()
     position, value = given.T
     template = torch.full((len(given), positions), -1).scatter(1, position[:, None], value[:, None])

@@ -76,7 +76,7 @@ def test_the_share_of_noise_is_what_did_not_stay_where_it_was(options, t):
 
 def test_only_tokens_in_doubt_are_marked():
     bridge = gathering()
-    assert bridge.process.ambiguous_states.tolist() == [[False, False, True], [True, False, False]]
+    assert bridge.ambiguous_states.tolist() == [[False, False, True], [True, False, False]]
     init_given_embedding(bridge.network, torch.Generator().manual_seed(0))
     bridge.eval()
     given = torch.tensor([[True, False]])

@@ -206,7 +206,7 @@ def test_a_loop_of_ones_own_has_the_gradient_of_the_trainer(digits):
 
     from dmb._core.seeding import seeded
 
-    own, density, baseline = build(), TimeDensity(central=True, keep=0.99), CostBaseline()
+    own, density, baseline = build(), TimeDensity(central=True, decay=0.99), CostBaseline()
     own.network.given.requires_grad_(False)
     network = torch.optim.AdamW([p for p in own.network.parameters() if p.requires_grad], lr=1e-3, weight_decay=0.0)
     rates = torch.optim.AdamW(own.process.parameters(), lr=1e-2, weight_decay=0.0)

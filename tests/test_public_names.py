@@ -1,7 +1,9 @@
-"""The public names: one list, each of them there, and no other."""
+"""The public names: one list, each of them there, and no other; and what their signatures say."""
 
+import inspect
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,29 @@ NAMES = [
     "TrainingSettings",
     "train",
 ]
+
+
+def public_functions():
+    """Public functions, and constructors and public methods of public classes that are ours; `build` takes what a file describes."""
+    for name in NAMES:
+        found = getattr(dmb, name)
+        if inspect.isclass(found):
+            own = {part for kind in found.mro() if kind.__module__.startswith("dmb") for part in vars(kind)}
+            wanted = {part for part in own if not part.startswith("_") and part != "build"} | (own & {"__init__"})
+            methods = {part: getattr(found, part) for part in wanted}
+            yield from ((f"{name}.{part}", method) for part, method in methods.items() if callable(method))
+        elif callable(found):
+            yield name, found
+
+
+def test_no_public_signature_hides_its_options():
+    hidden = [
+        name
+        for name, function in public_functions()
+        for each in inspect.signature(function).parameters.values()
+        if each.kind is each.VAR_KEYWORD and each.annotation is Any
+    ]
+    assert hidden == []
 
 
 def test_the_public_names_are_these():

@@ -229,14 +229,14 @@ def test_tokens_of_any_integer_type_do(dtype):
     assert torch.equal(one.score, two.score)
 
 
-def test_first_hitting_asks_only_when_something_moves_unless_told_otherwise():
+def test_first_hitting_asks_only_when_something_moves_unless_its_function_is_given_times():
     bridge = small_bridge(dmb.BridgeProcess.from_marginals(MU, mask=True, floor=0.0))
     calls = []
     bridge.network.register_forward_hook(lambda *_: calls.append(1))
     bridge.sample(1, sampler="first_hitting", generator=torch.Generator().manual_seed(0))
     assert len(calls) <= 3
     calls.clear()
-    bridge.sample(1, sampler="first_hitting", calls=20, generator=torch.Generator().manual_seed(0))
+    bridge.sample(1, sampler=dmb.sampling.first_hitting, calls=20, generator=torch.Generator().manual_seed(0))
     assert 20 <= len(calls) <= 23
 
 

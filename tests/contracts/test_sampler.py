@@ -52,7 +52,7 @@ def total_variation(x, mu):
 def test_in_one_dimension_samples_are_exact_at_any_number_of_steps(sampler, name, steps):
     mu = toys.distribution(5, seed=1)
     bridge = toys.model(name, mu)
-    x = bridge.sample(20_000, calls=steps, sampler=sampler, generator=torch.Generator().manual_seed(steps))
+    x = bridge.sample(20_000, calls=steps, sampler=SAMPLERS[sampler], generator=torch.Generator().manual_seed(steps))
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=5), mu) > 1e-5
 
 
@@ -71,7 +71,7 @@ def test_fast_clocks_in_float32_are_no_obstacle(sampler):
     line, clocks = dmb.Line(torch.arange(4)[None]), dmb.Steady(torch.full((1, 3), 10.0))
     process = dmb.BridgeProcess(line, clocks, marginals=mu.float()[None])
     bridge = dmb.MarkovBridge(process, dmb.Tabular(mu.float(), process))
-    x = bridge.sample(20_000, calls=16, sampler=sampler, generator=torch.Generator().manual_seed(0))
+    x = bridge.sample(20_000, calls=16, sampler=SAMPLERS[sampler], generator=torch.Generator().manual_seed(0))
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=4), mu) > 1e-5
 
 
@@ -82,7 +82,7 @@ def test_in_two_dimensions_the_error_falls_with_the_number_of_steps(sampler, nam
     bridge = toys.model(name, mu)
     errors = [
         total_variation(
-            bridge.sample(6_000, calls=steps, sampler=sampler, generator=torch.Generator().manual_seed(0)), mu
+            bridge.sample(6_000, calls=steps, sampler=SAMPLERS[sampler], generator=torch.Generator().manual_seed(0)), mu
         )
         for steps in (1, 4, 24)
     ]
@@ -142,7 +142,7 @@ def test_infilling_approaches_the_exact_conditional(sampler, name):
     errors = []
     for steps in (8, 64) if sampler == "euler" else (1, 16):  # Euler is still far off at 8
         x = bridge.sample(
-            4_000, calls=steps, sampler=sampler, template=template, generator=torch.Generator().manual_seed(0)
+            4_000, calls=steps, sampler=SAMPLERS[sampler], template=template, generator=torch.Generator().manual_seed(0)
         )
         assert (x[:, 1] == 2).all()
         errors.append(total_variation(x[:, [0, 2]], conditional))
@@ -156,7 +156,9 @@ def test_infilling_approaches_the_exact_conditional(sampler, name):
 def test_in_one_dimension_samples_restricted_to_legal_tokens_are_exact(sampler, name):
     mu, legal = toys.distribution(5, seed=1), torch.tensor([True, False, True, True, False])
     bridge = toys.model(name, mu)
-    x = bridge.sample(10_000, calls=3, sampler=sampler, legal=legal, generator=torch.Generator().manual_seed(0))
+    x = bridge.sample(
+        10_000, calls=3, sampler=SAMPLERS[sampler], legal=legal, generator=torch.Generator().manual_seed(0)
+    )
     expected = mu * legal / (mu * legal).sum()
     assert oracles.chi_square_p_value(np.bincount(x[:, 0], minlength=5), expected) > 1e-5
 
@@ -187,7 +189,7 @@ def test_one_position_at_a_time_every_token_has_its_conditional_given_that_it_is
 def test_no_sampler_draws_what_is_illegal_in_its_row(sampler, name):
     bridge = toys.model(name, toys.distribution(3, 3, seed=6))
     legal = torch.tensor([[True, True, False], [False, True, True]]).repeat(20, 1)[:, None]  # [40, 1, 3]: by row
-    options = {"calls": 4, "sampler": sampler, "generator": torch.Generator().manual_seed(0)}
+    options = {"calls": 4, "sampler": SAMPLERS[sampler], "generator": torch.Generator().manual_seed(0)}
     for shape in ({}, {"temperature": 0.7, "top_p": 0.9}):
         x = bridge.sample(40, legal=legal, **options, **shape)
         assert (x[0::2] < 2).all()
@@ -233,7 +235,8 @@ def test_every_state_on_the_way_is_yielded_and_the_last_is_data(sampler, name):
 def test_the_same_seed_gives_the_same_samples(sampler, name):
     bridge = toys.model(name, toys.distribution(3, 3, seed=6))
     one, two, other = (
-        bridge.sample(64, calls=3, sampler=sampler, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+        bridge.sample(64, calls=3, sampler=SAMPLERS[sampler], generator=torch.Generator().manual_seed(seed))
+        for seed in (0, 0, 1)
     )
     assert torch.equal(one, two)
     assert not torch.equal(one, other)

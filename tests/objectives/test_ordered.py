@@ -12,7 +12,7 @@ import toys
 from dmb import theory
 from dmb._core.seeding import seeded
 from dmb.objectives import ordered as paths
-from dmb.orders import random as drawing
+from dmb.orders import base, random as drawing
 
 import oracles
 
@@ -130,7 +130,7 @@ def test_the_same_seed_gives_the_same_order():
 def test_the_chance_of_an_order_is_a_product_by_hand_and_all_chances_sum_to_one():
     speeds, orders = (2.0, 0.3, 1.0, 4.0), list(itertools.permutations(range(4)))
     log_speeds = torch.tensor(speeds, dtype=torch.float64).log()
-    found = drawing.log_choices(log_speeds, torch.tensor([turn_of(order) for order in orders])).sum(-1).exp()
+    found = base.log_choices(log_speeds, torch.tensor([turn_of(order) for order in orders])).sum(-1).exp()
     np.testing.assert_allclose(found, [chance_of(order, speeds) for order in orders], rtol=1e-12)
     assert found.sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -142,7 +142,7 @@ def test_what_is_given_has_no_part_in_the_chance_of_an_order(given):
     turns = torch.tensor([turn_of([*given, *order]) for order in orders])
     mask = torch.tensor([[i in given for i in range(4)]]).expand(len(orders), -1)
     log_speeds = torch.tensor(speeds, dtype=torch.float64).log()
-    found = drawing.log_choices(log_speeds, turns, mask).sum(-1).exp()
+    found = base.log_choices(log_speeds, turns, mask).sum(-1).exp()
     np.testing.assert_allclose(found, [chance_of(order, speeds) for order in orders], rtol=1e-12)
     assert found.sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -152,7 +152,7 @@ def test_the_chance_of_an_order_and_its_gradient_are_finite_at_any_speeds(given)
     log_speeds = torch.tensor([300.0, -300.0, 0.0, 1.0], dtype=torch.float64, requires_grad=True)
     turn = torch.tensor([[3, 2, 0, 1]])  # position 1, the slowest by far, would have been masked second
     mask = None if given is None else torch.tensor([given])
-    log_prob = drawing.log_choices(log_speeds, turn, mask).sum(-1)
+    log_prob = base.log_choices(log_speeds, turn, mask).sum(-1)
     # by hand: 0 first, surely; then 1, against 2 and 3 or 3 alone; then 3, against 2 if that is not given
     assert log_prob.item() == pytest.approx(-301 if given else -300 - math.log1p(math.e) + 1 - math.log1p(math.e))
     [slope] = torch.autograd.grad(log_prob.sum(), log_speeds)

@@ -47,12 +47,14 @@ class Configurable:
         return {name: vars(self)[name] for name in inspect.signature(type(self)).parameters if name in vars(self)}
 
     @classmethod
-    def build(cls, *tensors: Any, **config: Any) -> Any:
-        """`build(tensors, **config)`: make the object that `config` describes, of the shapes of its saved `tensors`.
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> Any:
+        """Make the object that `config` describes, of the shapes of its saved `tensors`.
 
-        The constructor is the only way to make one. `load_state_dict` then restores every last bit of the tensors.
+        The constructor is the only way to make one. Tensors that are called like its arguments are passed to it, too;
+        `load_state_dict` then restores every last bit of all tensors.
         """
-        return cls(**config)
+        own = {name: tensors[name] for name in inspect.signature(cls).parameters if name in tensors}
+        return cls(**own | config)
 
     def to_config(self) -> dict[str, Any]:
         """A JSON description of this object."""

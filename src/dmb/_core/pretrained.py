@@ -140,7 +140,7 @@ class Pretrained(Configurable, nn.Module):
             )  # fmt: skip
         tensors: Mapping[str, Tensor] = read_tensors(weights_path).tensors
         try:
-            config = json.loads(config_path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+            config = json.loads(config_path.read_text(encoding="utf-8"), parse_constant=_not_finite)
             if not isinstance(config, dict):
                 raise ValueError("not a JSON object")
             if (found := config.pop("format", None)) != FORMAT:
@@ -164,7 +164,7 @@ class Pretrained(Configurable, nn.Module):
         return config, tensors
 
 
-def _refuse_constant(name: str) -> None:
+def _not_finite(name: str) -> None:
     raise ValueError(f"numbers must be finite, got {name}")
 
 

@@ -1,7 +1,7 @@
 """Any data set by its name, file or folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dmb import data
 from dmb.app.images.codes import is_codes, read_codes
@@ -20,9 +20,14 @@ def load(
     *,
     kind: data.Kind | None = None,
     length: int | None = None,
+    encoding: str = "characters",
+    levels: int | None = None,
+    size: int | None = None,
+    most_states: int | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: int | None = None,
     codec: Codec | None = None,
     progress: Progress | None = None,
-    **options: Any,
 ) -> DataSet:
     """As `dmb.data.load`, with its options; and a folder that `dmb tokenize` has made is the codes in it.
 
@@ -30,10 +35,15 @@ def load(
     'digits'
     """
     if not is_codes(source):
-        return data.load(source, kind=kind, length=length, codec=codec, progress=progress, **options)
+        return data.load(
+            source, kind=kind, length=length, encoding=encoding, levels=levels, size=size, most_states=most_states,
+            kinds=kinds, bins=bins, codec=codec, progress=progress,
+        )  # fmt: skip
     if kind is not None:
         raise ValueError(f"kind must be left out for codes, got {kind} for {source}")
-    check_options(source, "codes", **options)
+    check_options(
+        source, "codes", encoding=encoding, levels=levels, size=size, most_states=most_states, kinds=kinds, bins=bins
+    )
     found = read_codes(source, codec)
     check_codec(found, length, codec)
     return found

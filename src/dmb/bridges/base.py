@@ -148,15 +148,17 @@ class Bridge(Pretrained, ABC):
     @property
     @abstractmethod
     def step_samplers(self) -> tuple[str, ...]:
-        """Those of `samplers` that take a number of network calls, the default first: `bound` knows their law."""
+        """Those of `samplers` that take `calls` and a `grid`, the default first: `bound` knows their law."""
 
     def step_sampler(self, sampler: str | None) -> str:
-        """The sampler of a bound with `calls`, by default the first of `step_samplers`."""
+        """The sampler where `calls` are given, by default the first of `step_samplers`; an error if it has none."""
         if sampler is None:
             return self.step_samplers[0]
         if self._known_sampler(sampler) not in self.step_samplers:
             known = ", ".join(self.step_samplers)
-            raise ValueError(f"{sampler} has no number of calls: choose the sampler from {known}, or leave out calls")
+            raise ValueError(
+                f"{sampler} has no number of calls: choose the sampler from {known}, or leave out calls and grid"
+            )
         return sampler
 
     @property
@@ -187,9 +189,18 @@ class Bridge(Pretrained, ABC):
         """About how many network calls fill in so many blanks."""
 
     @property
-    @abstractmethod
+    def ambiguous_states(self) -> Bool[Tensor, "g n"]:
+        """The data states of each position that noise can produce, too."""
+        return torch.zeros_like(self.states.data_states)
+
+    @property
     def believes_given(self) -> bool:
         """Whether the model takes given tokens for data, whichever they are."""
+        return not self.ambiguous_states.any()
+
+    @abstractmethod
+    def weight_uses(self, calls: int) -> int:
+        """About how often a sample uses each weight of the network: once per token of a call, where it attends."""
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -352,14 +363,15 @@ class Bridge(Pretrained, ABC):
 
         Args:
             count: number of sequences. Default: the number of rows of the labels or the template, or 1.
-            calls: network calls; default: `usual_calls`.
+            calls: network calls; default: `usual_calls`. `first_hitting` has no number of calls, and no grid.
             sampler: see the class of the model.
             grid: see `dmb.sampling.time_grid`.
             label: class of each sequence.
             guidance: strength of classifier-free guidance; 1: none.
             temperature: values below 1 favour likely tokens.
             top_p: draw clean tokens only from the likeliest ones that have this total probability.
-            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks. If lengths differ, see `Lengths.ended`.
+            template: tokens to keep, `[d]` or `[b, d]`, with -1 for blanks. If lengths differ, see
+                `Lengths.complete_template`.
             legal: the tokens that may be drawn, `[n]`, `[d, n]` or `[b, d, n]`; default: all. Each clean token is drawn
                 on condition that it is legal, given the tokens that stand already. These were drawn without regard to
                 legality elsewhere: if they make legal tokens at other positions more or less likely, samples differ
@@ -373,6 +385,8 @@ class Bridge(Pretrained, ABC):
         [1.0, 0.75, 0.5, 0.25, 0.0]
         """
         sampler = self._known_sampler(sampler)
+        if isinstance(sampler, str) and not (calls is None and isinstance(grid, str) and grid == "canonical"):
+            self.step_sampler(sampler)
         rows = 1 if template is None or template.ndim == 1 else len(template)
         if count is None:
             count = rows if label is None else len(label)
@@ -420,6 +434,7 @@ class Bridge(Pretrained, ABC):
                 return
             yield state
 
+    @checks.known_options
     def estimate_marginals(
         self, *, chains: int = 256, calls: int = 32, generator: torch.Generator | None = None
     ) -> Float[Tensor, "d n"]:

@@ -15,7 +15,7 @@ from dmb._core import checks, numerics
 from dmb.bridges.base import Bridge, Estimator
 from dmb.data.lengths import Lengths
 from dmb.data.splits import Split
-from dmb.networks import Network, OrderedNetwork
+from dmb.networks import Network, OrderedNetwork, Transformer
 from dmb.networks.base import given_embedding, takes, unwrapped
 from dmb.networks.heads import Head, MeanHead, ScoreHead
 from dmb.objectives import score_entropy as losses
@@ -60,7 +60,7 @@ class MarkovBridge(Bridge):
 
     The `sampler` of `sample` and `trajectory` is `ancestral` (default; exact for any step), `first_hitting`, `tweedie`
     or `euler` (the paper's); or your own function, see `dmb.sampling.Sampler`. With a score head: `tweedie` (default)
-    or `euler`. `first_hitting` calls the network when a token changes, and with `calls` at that many times besides.
+    or `euler`. `first_hitting` calls the network when a token changes, so it takes neither `calls` nor `grid`.
 
     >>> import dmb
     >>> process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]]), init="uniform")
@@ -122,7 +122,10 @@ class MarkovBridge(Bridge):
         return min(self.usual_calls, most)
 
     def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
-        return calls + (blanks if sampler == "first_hitting" else 0)
+        return calls if sampler in self.step_samplers else max(1, blanks)
+
+    def weight_uses(self, calls: int) -> int:
+        return calls * (self.num_positions if isinstance(self.network, Transformer) else 1)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +153,7 @@ class MarkovBridge(Bridge):
             generator=generator,
         )  # fmt: skip
 
+    @checks.known_options
     def prior_loss(self, mu: Float[Tensor, "h m"] | None = None) -> Float[Tensor, ""]:
         """The loss of Matrix-learning: `J_Q` in nats per sequence, exact and differentiable in the rates, no batch.
 
@@ -223,6 +227,7 @@ class MarkovBridge(Bridge):
 
     # -- the reverse direction at one time ----------------------------------------------------------------------------
 
+    @checks.known_options
     def log_posterior(
         self,
         x_t: Int[Tensor, "b d"],
@@ -234,6 +239,7 @@ class MarkovBridge(Bridge):
         x_t, now = self.process._entered(t, x_t=x_t)
         return self._log_posterior(x_t, now, self._label(label, len(x_t)), given)
 
+    @checks.known_options
     def log_score(
         self,
         x_t: Int[Tensor, "b d"],
@@ -245,6 +251,7 @@ class MarkovBridge(Bridge):
         x_t, now = self.process._entered(t, x_t=x_t)
         return self._log_score(x_t, now, self._label(label, len(x_t)), given)
 
+    @checks.known_options
     def integrand(
         self,
         x_t: Int[Tensor, "b d"],
@@ -284,6 +291,7 @@ class MarkovBridge(Bridge):
         value = self.head.integrand(self._outputs(x_t, now, label, given), self.process, x_t, x_0, now)
         return value if given is None else torch.where(given, 0.0, value)
 
+    @checks.known_options
     @torch.no_grad()
     def conditionals(
         self,
@@ -332,16 +340,18 @@ class MarkovBridge(Bridge):
         """The network's output. Labels and given positions are passed only to modules that accept them."""
         if given is not None and given_embedding(self.network) is not None:
             # where noise never looks like data, all see that a token is known: to be marked as given would only disturb
-            given = given & numerics.pick(self.process.ambiguous_states[None], x_t)
+            given = given & numerics.pick(self.ambiguous_states[None], x_t)
         options = {"label": label, "given": given}
         options = {name: options[name] for name in self._takes if options[name] is not None}
         return self.without_padding(self.network(x_t, now.t, **options))
 
+    @checks.known_options
     def corrupt(
         self, x_0: Int[Tensor, "b d"], t: float, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         return self._padded(self.process.sample(x_0, t, generator=generator), x_0)
 
+    @checks.known_options
     def corruption_path(
         self, x_0: Int[Tensor, "b d"], states: int, *, generator: torch.Generator | None = None
     ) -> list[State]:
@@ -382,12 +392,16 @@ class MarkovBridge(Bridge):
         return "given" in self._takes and (vectors is None or bool(vectors.any()))
 
     @property
+    def ambiguous_states(self) -> Bool[Tensor, "g n"]:
+        return self.process.ambiguous_states
+
+    @property
     def believes_given(self) -> bool:
-        return self.knows_given or not self.process.ambiguous_states.any()
+        return self.knows_given or super().believes_given
 
     def _warn_of_ambiguous(self, kept: Int[Tensor, "b d"], given: Bool[Tensor, "b d"]) -> None:
         """Warn if the network may take tokens of a template for noise."""
-        ambiguous = given & numerics.pick(self.process.ambiguous_states[None], kept)
+        ambiguous = given & numerics.pick(self.ambiguous_states[None], kept)
         if not self.knows_given and ambiguous.any():
             row, position = ambiguous.nonzero()[0].tolist()
             warnings.warn(
@@ -443,12 +457,12 @@ class MarkovBridge(Bridge):
         """Where noise can look like data, a network believes a given token only if it has learned to."""
         if settings.infill is not None:
             return settings.infill
-        ambiguous = given_embedding(self.network) is not None and bool(self.process.ambiguous_states.any())
+        ambiguous = given_embedding(self.network) is not None and bool(self.ambiguous_states.any())
         return INFILL if ambiguous else 0.0
 
     def estimator(self, settings: "TrainingSettings") -> Estimator:
         """Times are drawn where the loss varied most; if the rates are learned, the usual costs are subtracted."""
-        density = TimeDensity(central=True, keep=0.99, device=self.device) if settings.adapt_times else None
+        density = TimeDensity(central=True, decay=0.99, device=self.device) if settings.adapt_times else None
         baseline = None if settings.matrix_objective == "prior" else CostBaseline(self.device)
         score = {"learn_rates": settings.matrix_objective == "joint", "times": density, "baseline": baseline}
         return Estimator(score, {"learn_rates": True, "baseline": baseline}, {}, density, baseline)

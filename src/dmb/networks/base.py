@@ -127,6 +127,13 @@ def init_given_embedding(network: nn.Module, generator: torch.Generator) -> None
         nn.init.normal_(vectors, std=0.5, generator=generator)
 
 
+def zeroed(layer: nn.Linear) -> nn.Linear:
+    """The layer, giving 0 until it learns."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 def check_num_blocks(blocks: int) -> None:
     """Raise a ValueError for a number of blocks that would take forever to make."""
     if not 0 <= blocks <= MOST_BLOCKS:

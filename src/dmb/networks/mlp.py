@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import Conditioning, Network, check_num_blocks
+from dmb.networks.base import Conditioning, Network, check_num_blocks, zeroed
 from dmb.processes.states import States
 
 FEWEST_WAVED = 24  # states: the shortest wave has sixteen
@@ -85,10 +85,8 @@ class MLP(Network):
         check_num_blocks(blocks)
         self.blocks = nn.ModuleList([_Block(width, conditioning, dropout) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width)
-        self.output = nn.Linear(width, total)
+        self.output = zeroed(nn.Linear(width, total))
         nn.init.normal_(self.tokens.weight, std=self.num_positions**-0.5)
-        nn.init.zeros_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
 
     @torch.no_grad()
     def init_ordinal_embeddings(self, ordered: Bool[Tensor, "d k"]) -> None:
@@ -153,11 +151,9 @@ class _Block(nn.Module):
     def __init__(self, width: int, conditioning: int, dropout: float):
         super().__init__()
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.modulation = nn.Linear(conditioning, 3 * width)
+        self.modulation = zeroed(nn.Linear(conditioning, 3 * width))
         self.layers = nn.Sequential(nn.Linear(width, 2 * width), nn.SiLU(), nn.Linear(2 * width, width))
         self.dropout = nn.Dropout(dropout)
-        nn.init.zeros_(self.modulation.weight)
-        nn.init.zeros_(self.modulation.bias)
 
     def forward(self, x: Float[Tensor, "b w"], condition: Float[Tensor, "b c"]) -> Float[Tensor, "b w"]:
         shift, scale, gate = self.modulation(condition).chunk(3, dim=-1)

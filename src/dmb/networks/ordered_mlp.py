@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import check_num_blocks, check_unlabelled
+from dmb.networks.base import check_num_blocks, check_unlabelled, zeroed
 from dmb.networks.mlp import FEWEST_WAVED, waves
 from dmb.networks.ordered import OrderedNetwork
 from dmb.processes.states import States
@@ -92,14 +92,12 @@ class OrderedMLP(OrderedNetwork):
         self.first_bias = nn.Parameter(torch.zeros(positions, 1, width))
         self.blocks = nn.ModuleList([_Block(positions, width, dropout) for _ in range(blocks)])
         self.scale = nn.Parameter(torch.ones(positions, 1, width))
-        self.output = nn.Linear(width, total)
+        self.output = zeroed(nn.Linear(width, total))
         self.peaks = nn.ModuleDict({str(position): _Peak(width) for position in self._peaked})
         self.straight = nn.Parameter(torch.zeros(positions, positions, 1))
         self.register_buffer("ends", torch.tensor(self._counts).cumsum(0), persistent=False)
         self.register_buffer("starts", self.ends - torch.tensor(self._counts), persistent=False)
         self.register_buffer("places", torch.zeros(total), persistent=False)
-        nn.init.zeros_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
         self._init_ordinal_states()
 
     def forward(
@@ -206,8 +204,7 @@ class _Peak(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.shape = nn.Linear(width, 3)
-        nn.init.zeros_(self.shape.weight)
+        self.shape = zeroed(nn.Linear(width, 3))
         self.shape.bias.data = torch.tensor([0.0, 0.0, 0.5])
 
     def forward(

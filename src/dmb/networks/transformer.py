@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dmb.networks.base import Conditioning, Network, check_num_blocks
+from dmb.networks.base import Conditioning, Network, check_num_blocks, zeroed
 from dmb.processes.states import States
 
 
@@ -167,10 +167,3 @@ def rotate(x: Float[Tensor, "b k d w"], rotary: Float[Tensor, "2 *r d h"]) -> Fl
     cos, sin = rotary.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
-
-
-def zeroed(layer: nn.Linear) -> nn.Linear:
-    """The layer, giving 0 until it learns."""
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer

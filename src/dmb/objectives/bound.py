@@ -74,6 +74,21 @@ def expected_nats(nats: Float[Tensor, " b"], tokens: Int[Tensor, " b"] | None) -
     return torch.zeros_like(nats) if tokens is None else nats.sum() / tokens.sum() * tokens
 
 
+def bound_of_rows(
+    score: Float[Tensor, " b"],
+    prior: Float[Tensor, " b"],
+    num_positions: int,
+    tokens: Int[Tensor, " b"] | None,
+    impossible: float = 0.0,
+) -> Bound:
+    """The bound whose variance is that over sequences; a ValueError if it is nan."""
+    if score.isnan().any():
+        raise ValueError("the network's output is nan, so the bound is nan: check the network")
+    left = score + prior - expected_nats(score + prior, tokens)
+    variance = left.var().item() if len(score) > 1 else math.nan
+    return Bound(score, prior, num_positions, variance, tokens, impossible)
+
+
 def given_like(x_0: Int[Tensor, "N d"], given: Bool[Tensor, "N d"]) -> Bool[Tensor, "N d"]:
     """The given positions on the device of the data; a ValueError if they are of another shape."""
     if given.shape != x_0.shape:

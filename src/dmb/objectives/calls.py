@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb._core import numerics
-from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
+from dmb.objectives.bound import Bound, bound_of_rows, check_counts, check_given
 from dmb.processes.base import ForwardProcess
 from dmb.processes.time import SolvedTime
 
@@ -73,11 +73,7 @@ def chain_bound(
                     impossible += int(nats.isinf().any(-1).sum())
             if progress is not None:
                 progress(len(rows))
-    if score.isnan().any():
-        raise ValueError("the network's output is nan, so the bound is nan: check the network")
-    rest = score + prior - expected_nats(score + prior, tokens)
-    variance = rest.var().item() if len(x_0) > 1 else float("nan")
-    return Bound(score, prior, process.num_positions, variance, tokens, impossible / samples / len(x_0))
+    return bound_of_rows(score, prior, process.num_positions, tokens, impossible / samples / len(x_0))
 
 
 def step_nats(

@@ -1,6 +1,5 @@
 """J_score at drawn times: the training loss, and the bound with its error (math §4)."""
 
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb._core import numerics
-from dmb.objectives.bound import Bound, check_counts, check_given, expected_nats
+from dmb.objectives.bound import Bound, bound_of_rows, check_counts, check_given, expected_nats
 from dmb.objectives.variance import CostBaseline, MoveControl, TimeDensity, sample_split
 from dmb.processes.base import ForwardProcess
 from dmb.processes.time import SolvedTime
@@ -194,12 +193,12 @@ def bound(
             rest.append(rows[by_time])
             if progress is not None:
                 progress(len(rows))
-    expected = expected_nats(score + prior, tokens)
     differences = len(x_0) - len(ordered)
-    if samples == 1 and stratify and differences > 0:
-        # neighbouring strata differ little in their means, so successive differences show the rest of the variance
-        steps = [(e + (prior - expected)[rows]).diff() for e, rows in zip(ordered, rest, strict=True)]
-        variance = torch.cat(steps).square().sum().item() / 2 / differences
-    else:  # times differ freely, or a sequence's samples share its data: the spread over sequences is what counts
-        variance = (score + prior - expected).var().item() if len(x_0) > 1 else math.nan
+    if not stratify or samples > 1 or not differences:
+        # times differ freely, or a sequence's samples share its data: the spread over sequences is what counts
+        return bound_of_rows(score, prior, process.num_positions, tokens)
+    # neighbouring strata differ little in their means, so successive differences show the rest of the variance
+    expected = expected_nats(score + prior, tokens)
+    steps = [(e + (prior - expected)[rows]).diff() for e, rows in zip(ordered, rest, strict=True)]
+    variance = torch.cat(steps).square().sum().item() / 2 / differences
     return Bound(score, prior, process.num_positions, variance, tokens)

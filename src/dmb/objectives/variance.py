@@ -57,14 +57,14 @@ class TimeDensity:
 
     Args:
         central: use the standard deviation, not the root mean square.
-        keep: factor on past observations at every update; below 1 for a model that changes.
+        decay: factor on past observations at every update; below 1 for a model that changes.
         device: device of the times.
     """
 
     _BINS, _UNIFORM, _PRIOR_COUNT = 12, 0.3, 16.0
 
-    def __init__(self, central: bool = False, keep: float = 1.0, device: torch.device | None = None):
-        self._central, self._keep = central, keep
+    def __init__(self, central: bool = False, decay: float = 1.0, device: torch.device | None = None):
+        self._central, self._decay = central, decay
         self._edges = torch.linspace(0, 1, self._BINS + 1, device=device, dtype=torch.float64) ** 3
         # one row each: how many values a bin has seen, their sum, the sum of their squares
         self.seen = torch.zeros(3, self._BINS, device=device, dtype=torch.float64)
@@ -93,7 +93,7 @@ class TimeDensity:
     def learn(self, reduce: Reduce | None = None, processes: int = 1) -> None:
         """Learn from the batches since the last call, over all processes."""
         noted = self._noted if reduce is None else processes * reduce(self._noted)
-        self.seen.mul_(self._keep).add_(noted)
+        self.seen.mul_(self._decay).add_(noted)
         self._noted.zero_()
 
     def _learned(self, widths: Float[Tensor, " k"]) -> Float[Tensor, " k"]:

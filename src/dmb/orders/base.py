@@ -33,12 +33,13 @@ class WriteOrder(nn.Module, Configurable, ABC):
     ) -> Int[Tensor, "b d"]:
         """The turn of each position, for `batch` rows; that of a row does not depend on other rows."""
 
-    @abstractmethod
     def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
         """The log-probability of each choice that made these turns, by turns; nothing is chosen where data are given.
 
-        The sum over turns is the log-probability of the order.
+        The sum over turns is the log-probability of the order. Where there are no `log_speeds`, there is one order.
         """
+        speeds = self.log_speeds
+        return torch.zeros(turn.shape, device=turn.device) if speeds is None else log_choices(speeds, turn, given)
 
     def for_calls(self, calls: int) -> "WriteOrder":
         """The order that is used for so many calls of the network: this one, unless there are orders for few calls."""
@@ -110,3 +111,23 @@ def given_first(order: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None) ->
     if given is not None:  # a stable sort moves given positions to the front
         order = order.gather(-1, given.gather(-1, order).long().argsort(dim=-1, descending=True, stable=True))
     return order.argsort(dim=-1)
+
+
+def log_choices(
+    log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
+) -> Float[Tensor, "b d"]:
+    r"""The log-probability of each choice in an order (Plackett-Luce), by turns: `log v_r - log Σ_{s ≤ r} v_s`.
+
+    The position written last was masked first, among all; the one before it was next, among all others; and so on. The
+    sum over turns is the log-probability of the order.
+
+    >>> log_choices(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one, of two, of three
+    tensor([[1.0000, 0.5000, 0.3333]])
+    """
+    order = turn.argsort(dim=-1)
+    speeds = log_speeds.expand_as(turn).gather(-1, order)
+    if given is None:
+        return speeds - speeds.logcumsumexp(-1)
+    drawn = ~given.gather(-1, order)
+    log_total = torch.where(drawn, speeds, -torch.inf).logcumsumexp(-1)
+    return torch.where(drawn, speeds - torch.where(drawn, log_total, 0.0), 0.0)

@@ -1,7 +1,5 @@
 """Blocks from left to right, and any order within each."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -30,9 +28,6 @@ class Blocks(WriteOrder):
             raise ValueError(f"size must be at least 1, got {size}")
         self.size = size
         self.register_buffer("_block", torch.arange(num_positions) // size, persistent=False)
-
-    def config(self) -> dict[str, Any]:
-        return {"num_positions": self.num_positions, "size": self.size}
 
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None

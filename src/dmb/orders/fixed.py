@@ -1,9 +1,9 @@
 """One order for all rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dmb.orders.base import WriteOrder, given_first
@@ -38,15 +38,7 @@ class Fixed(WriteOrder):
         """The order of a language model."""
         return cls(range(num_positions))
 
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor]) -> "Fixed":
-        return cls(tensors["order"])
-
     def turns(
         self, batch: int, *, given: Bool[Tensor, "b d"] | None = None, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
         return given_first(self.order.expand(batch, -1), given)
-
-    def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
-        """Nothing is drawn, so that every choice has probability 1."""
-        return torch.zeros(turn.shape, device=turn.device)

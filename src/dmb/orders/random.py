@@ -37,9 +37,6 @@ class Random(WriteOrder):
     ) -> Int[Tensor, "b d"]:
         return draw_turns(self.log_speeds, batch, given=given, generator=generator)
 
-    def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
-        return log_choices(self.log_speeds, turn, given)
-
 
 class Free(Random):
     """A speed for each position, learned on its own: for the columns of a table. All are equal at first."""
@@ -80,23 +77,3 @@ def draw_turns(
     waiting = numerics.exponential((batch, len(log_speeds)), generator=generator, device=device).to(log_speeds.device)
     log_time = waiting.log() - log_speeds.detach()  # in logarithms, which may span hundreds of units
     return given_first(log_time.argsort(dim=-1, descending=True), given)
-
-
-def log_choices(
-    log_speeds: Float[Tensor, " d"], turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None
-) -> Float[Tensor, "b d"]:
-    r"""The log-probability of each choice in an order (Plackett-Luce), by turns: `log v_r - log Σ_{s ≤ r} v_s`.
-
-    The position written last was masked first, among all; the one before it was next, among all others; and so on. The
-    sum over turns is the log-probability of the order.
-
-    >>> log_choices(torch.tensor([0.0, 0.0, 0.0]), torch.tensor([[2, 0, 1]])).exp()  # one, of two, of three
-    tensor([[1.0000, 0.5000, 0.3333]])
-    """
-    order = turn.argsort(dim=-1)
-    speeds = log_speeds.expand_as(turn).gather(-1, order)
-    if given is None:
-        return speeds - speeds.logcumsumexp(-1)
-    drawn = ~given.gather(-1, order)
-    log_total = torch.where(drawn, speeds, -torch.inf).logcumsumexp(-1)
-    return torch.where(drawn, speeds - torch.where(drawn, log_total, 0.0), 0.0)

@@ -1,8 +1,5 @@
 """Orders whose speeds are smooth in the position: a ramp and low waves along every axis."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,13 +32,6 @@ class Smooth(Random):
         super().__init__(len(basis))
         self.register_buffer("basis", basis.clone())
         self.weights = nn.Parameter(basis.new_zeros(basis.shape[1]))
-
-    def config(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor]) -> "Smooth":
-        return cls(tensors["basis"])
 
     @property
     def log_speeds(self) -> Float[Tensor, " d"]:

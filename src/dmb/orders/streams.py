@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dmb.orders.base import WriteOrder, given_first
-from dmb.orders.random import draw_turns, log_choices, narrow
+from dmb.orders.random import draw_turns, narrow
 from dmb.orders.smooth import SLOPE
 
 BUDGETS = (4, 8, 16, 32, 64)
@@ -74,9 +74,6 @@ class Streams(WriteOrder):
     ) -> Int[Tensor, "b d"]:
         return self.for_calls(self.num_positions).turns(batch, given=given, generator=generator)
 
-    def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
-        return self.for_calls(self.num_positions).log_choices(turn, given)
-
     @property
     def log_speeds(self) -> Float[Tensor, " d"] | None:
         return self.for_calls(self.num_positions).log_speeds
@@ -113,11 +110,6 @@ class _Side(WriteOrder):
         if self._speeds is not None:
             return draw_turns(self._speeds, batch, given=given, generator=generator)
         return given_first(self._place.argsort(stable=True).expand(batch, -1), given)
-
-    def log_choices(self, turn: Int[Tensor, "b d"], given: Bool[Tensor, "b d"] | None = None) -> Float[Tensor, "b d"]:
-        if self._speeds is not None:
-            return log_choices(self._speeds, turn, given)
-        return torch.zeros(turn.shape, device=turn.device)
 
     def divide(
         self, turn: Int[Tensor, "b d"], calls: int, given: Bool[Tensor, "b d"] | None = None

@@ -340,9 +340,9 @@ class ForwardProcess(States, ABC):
         return {"num_positions": self.num_positions, "schedule": self.schedule.to_config()}
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> Any:
-        built = Configurable.from_config(schedule, under(tensors, "schedule"))
-        return cls(schedule=built, legal=tensors["legal"], marginals=tensors["p_0"], **config)
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> Any:
+        schedule = Configurable.from_config(config.pop("schedule"), under(tensors, "schedule"))
+        return super().build(tensors, schedule=schedule, marginals=tensors["p_0"], **config)
 
     # -- kernels: what a process owes ---------------------------------------------------------------------------------
 

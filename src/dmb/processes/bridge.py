@@ -129,9 +129,9 @@ class BridgeProcess(ForwardProcess):
         >>> process.rank, process.alpha.detach()
         (tensor([[0, 2, 1]]), tensor([[1.0000e-05, 1.0000e+00]]))
         """
-        initial.check_options(
-            init, tree, order=order, floor=floor, stages=stages, target=target, mask=mask or None, ratio=ratio
-        )
+        initial.check_options(init, tree, {
+            "order": order, "floor": floor, "stages": stages, "target": target, "mask": mask or None, "ratio": ratio,
+        })  # fmt: skip
         num_positions, names = len(marginals), int(mask) if tree is None else tree.names
         marginals, legal = initial.support(marginals, state_counts, tied=tied, names=names)
         if tree is None:
@@ -243,11 +243,11 @@ class BridgeProcess(ForwardProcess):
         return super().config() | {"hierarchy": self.hierarchy.to_config(), "clocks": self.clocks.to_config()}
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "BridgeProcess":
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "BridgeProcess":
         parts = {
             name: Configurable.from_config(config.pop(name), under(tensors, name)) for name in ("hierarchy", "clocks")
         }
-        return super().build(tensors, schedule, **parts, **config)
+        return super().build(tensors, **parts, **config)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 

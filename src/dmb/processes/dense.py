@@ -1,8 +1,6 @@
 """Any rate matrix, by matrix exponential: for tests and small studies."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,10 +56,6 @@ class DenseProcess(ForwardProcess):
 
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         return steady_exits(-self.Q.diagonal(dim1=1, dim2=2), elapsed)
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "DenseProcess":
-        return super().build(tensors, schedule, Q=tensors["Q"], **config)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 

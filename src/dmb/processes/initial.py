@@ -27,8 +27,8 @@ READS = {
 """The options that each `init` reads."""
 
 
-def check_options(init: str, tree: Tree | None, **options: Any) -> None:
-    """Refuse options that would have no effect; None is one that is left out."""
+def check_options(init: str, tree: Tree | None, options: dict[str, Any]) -> None:
+    """Refuse options that would have no effect, by name; None is one that is left out."""
     checks.choice("init", init, tuple(READS))
     if tree is not None and init != "gather":
         raise ValueError(f"a tree has its own rates: leave out init, got {init!r}")

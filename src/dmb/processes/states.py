@@ -1,6 +1,6 @@
 """What stands at each position: how many states there are, which of them data take, and the checks of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -69,6 +69,10 @@ class States(nn.Module, Configurable):
         counts = None if len(self.legal) == 1 else self.data_states.sum(-1).tolist()
         sizes = {"num_positions": self.num_positions, "num_states": self.num_states, "names": self.names}
         return {**sizes, "state_counts": counts}
+
+    @classmethod
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> Any:
+        return super().build({} if "state_counts" in config else tensors, **config)
 
     def _note_legal(self, _: object = None) -> None:
         """Keep a copy of `legal` on the host, unless all states are legal: checks must not wait for a device."""

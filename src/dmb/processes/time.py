@@ -54,7 +54,7 @@ class SolvedTime(NamedTuple):
 
     @property
     def elapsed(self) -> Float[Tensor, " b"]:
-        """SolvedTime time since `start`."""
+        """Clock time since `start`."""
         return self.sigma_bar if self.start is None else self.sigma_bar - self.start
 
     def since(self, earlier: "SolvedTime") -> "SolvedTime":
@@ -75,7 +75,7 @@ class Schedule(nn.Module, Configurable, ABC):
 
     @abstractmethod
     def forward(self, t: Float[Tensor, " b"], exits: ExitsAt | None = None) -> SolvedTime:
-        """SolvedTime time and speed at `t`.
+        """Clock time and speed at `t`.
 
         Args:
             t: times in [0, 1].

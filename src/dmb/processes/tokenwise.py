@@ -114,8 +114,8 @@ class TokenwiseMasking(ForwardProcess):
         return "Masking with a schedule of its own for every state (GenMD4)."
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "TokenwiseMasking":
-        return super().build(tensors, schedule, exponents=torch.ones_like(tensors["log_exponents"]), **config)
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "TokenwiseMasking":
+        return super().build(tensors, exponents=torch.ones_like(tensors["log_exponents"]), **config)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 

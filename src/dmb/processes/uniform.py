@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb._core import numerics
-from dmb._core.configuration import Configurable, under
 from dmb.processes.base import ForwardProcess
 from dmb.processes.states import legal_states
 from dmb.processes.time import Exits, Schedule, SolvedTime, steady_exits
@@ -65,10 +64,9 @@ class UniformProcess(ForwardProcess):
         return super().config() | {"num_states": self.num_states}
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], schedule: dict[str, Any], **config: Any) -> "UniformProcess":
+    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "UniformProcess":
         counts = tensors["legal"].sum(-1) if len(tensors["legal"]) > 1 else None
-        built = Configurable.from_config(schedule, under(tensors, "schedule"))
-        return cls(schedule=built, state_counts=counts, marginals=tensors["p_0"], **config)
+        return super().build(tensors, state_counts=counts, **config)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ def first_hitting(
 
     When a jump happens does not depend on where it leads, so its time is drawn in closed form. Rows run on clocks of
     their own and leave the batch when they are done. Between jumps the posterior is taken to stand still; `times` says
-    when to ask again even if nothing moved. The grid `(1, 0)` asks only when something moves.
+    when to ask again even if nothing moved; `(1, 0)`, the times of `sampler="first_hitting"`: never.
 
     Needs the mean head, and a process that knows when it jumps (`next_jump`), as a `BridgeProcess` does, whose states
     are left once and for all.

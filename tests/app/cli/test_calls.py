@@ -148,8 +148,9 @@ def test_samples_of_few_calls_come_with_what_is_known_of_them(run, capsys):
     assert said("--calls", 1) == f"at 1 call: {one} bits per token, {eight} at 8"
     assert said("--calls", 100) == f"at 8 calls: {eight} bits per token"
     assert said("--calls", 2, "--sampler", "tweedie").startswith(hint)
-    assert said("--calls", 2, "--sampler", "first_hitting") == ""
-    assert said("--calls", 2, "--top-p", 0.9) == ""
+    assert said("--sampler", "first_hitting") == said("--calls", 2, "--top-p", 0.9) == ""
+    assert dmb_("sample", run, "-n", 1, "--calls", 2, "--sampler", "first_hitting") == 2
+    assert "first_hitting has no number of calls: choose the sampler from" in capsys.readouterr().err
 
 
 def test_samples_of_an_order_for_few_calls_say_which_one(written, capsys):

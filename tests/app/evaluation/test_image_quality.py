@@ -220,6 +220,15 @@ RESULT = ImageQuality(
 )  # fmt: skip
 
 
+def test_a_sampler_without_a_number_of_calls_is_recorded_without_one(images):
+    data = dmb.data.images(images, 4)
+    with pytest.raises(ValueError, match="first_hitting has no number of calls"):
+        image_quality(bridge_for(data), RealImages(data, images=3), calls=2, sampler="first_hitting")
+    result = image_quality(bridge_for(data), RealImages(data, images=3), sampler="first_hitting")
+    assert result.calls is None
+    assert "(first_hitting)" in str(result)
+
+
 def test_a_result_reads_well_and_warns_of_singular_covariances():
     lines = str(RESULT).splitlines()
     assert len(lines) == 2

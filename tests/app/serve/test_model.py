@@ -40,6 +40,10 @@ def test_what_is_given_stays_and_what_is_blank_becomes_data(playground):
     assert playground.codec.knows(moment.x).all()
 
 
+def test_first_hitting_needs_no_number_of_calls_whatever_the_slider_says(playground):
+    assert playground.codec.knows(last(playground.draw(Options(n=3, calls=200, sampler="first_hitting"))).x).all()
+
+
 def test_nothing_is_computed_after_a_draw_is_closed(playground):
     draw = playground.draw(Options(calls=50))
     next(draw), next(draw)

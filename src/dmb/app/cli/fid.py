@@ -18,7 +18,7 @@ def fid(
     run: RunFolder,
     split: Split = "test",
     images: int = 10_000,
-    calls: int = 64,
+    calls: int | None = None,
     sampler: SamplerName | None = None,
     guidance: float = 1.0,
     score: bool = False,
@@ -35,8 +35,9 @@ def fid(
     Args:
         split: the part of the data to compare with.
         images: number of samples, and of real images; FIDs for different numbers cannot be compared.
-        calls: network calls per sample.
-        sampler: as in dmb sample; default: ancestral, or tweedie for a score head.
+        calls: network calls per sample; default: 64.
+        sampler: as in dmb sample; default: ancestral, or tweedie for a score head. first_hitting has no
+            number of calls.
         guidance: how strongly to follow classes, which are as frequent as in training; 1: as trained.
         score: also compute the Inception Score, which needs weights with a classifier.
         weights: weights of the Inception network, if they are not in the data folder. A TorchScript file can run code

@@ -112,20 +112,20 @@ def _by_new_name(word: str) -> str:
     return f"--calls{equals}{value}"
 
 
-def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **options: Any) -> Any:
+def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> Any:
     """The arguments as a value of `kind`; a ValueError of one line if they are wrong.
 
     Args:
         kind: a dataclass or a function; see `tyro.cli`.
         arguments: the command line.
         prog: the command's name in messages.
-        options: as for `tyro.cli`.
+        default: a value of `kind`, whose fields are the defaults of flags. Default: those of `kind`.
     """
     _check_words(arguments)
     helping = "--help" in arguments or "-h" in arguments
     config = _CONFIG if helping else (*_CONFIG, tyro.conf.HelptextFromCommentsOff)  # to look for it takes as long again
     said, page = io.StringIO(), io.StringIO()
-    call = functools.partial(tyro.cli, kind, prog=prog, registry=_REGISTRY, **options)
+    call = functools.partial(tyro.cli, kind, prog=prog, registry=_REGISTRY, default=default)
     try:
         with contextlib.redirect_stderr(said):
             return call(args=arguments, config=config)

@@ -48,6 +48,7 @@ def sample(
             window by window, each conditioned on the second half of the previous one.
         calls: network calls per sample; default: 64, or one per token for a network that learned by whole paths.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
+            first_hitting has no number of calls.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
         blank: the symbol that stands for a blank in the template.
         label: class to sample, for a model trained with --classes: its number, or its name if it has one, as classes of
@@ -115,9 +116,7 @@ def about_calls(folder: Run, bridge: Bridge, calls: int, sampler: str | None, *,
         sampler: the sampling algorithm; None: the default.
         plain: whether samples are those of the model as it is, of which alone the bounds are.
     """
-    sampler, lines = sampler or bridge.samplers[0], list[str]()
-    if sampler not in bridge.step_samplers:
-        return lines
+    sampler, lines = bridge.step_sampler(sampler), list[str]()
     if (budget := bridge.budget_for(calls)) not in (None, calls):
         lines.append(f"{calls} calls: the order for {budget} calls is used")
     bounds = [each for each in read_calls(folder.path, folder.best()) if each.sampler == sampler]

@@ -139,7 +139,7 @@ class ImageQuality:
         num_features: number of features of the Inception network.
         inception_score: of the samples, if it was wanted.
         inception_score_deviation: standard deviation over parts of the samples.
-        sampler, calls, guidance, seed: how the samples were drawn.
+        sampler, calls, guidance, seed: how the samples were drawn; `calls` is None for first hitting.
         step: the step of the run's model, where a run has stored the result.
     """
 
@@ -152,13 +152,14 @@ class ImageQuality:
     inception_score: float | None = None
     inception_score_deviation: float | None = None
     sampler: str
-    calls: int
+    calls: int | None
     guidance: float
     seed: int
     step: int | None = None
 
     def __str__(self) -> str:
-        how = f"{self.sampler}, {self.calls} calls" + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
+        calls = "" if self.calls is None else f", {self.calls} calls"
+        how = self.sampler + calls + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
         lines = [f"FID {self.fid:.2f} of {self.images:,} samples to {self.split} images ({how})"]
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
@@ -238,7 +239,7 @@ def image_quality(
     bridge: Bridge,
     real: RealImages,
     *,
-    calls: int = 64,
+    calls: int | None = None,
     sampler: str | None = None,
     guidance: float = 1.0,
     seed: int = 0,
@@ -253,11 +254,15 @@ def image_quality(
     Args:
         bridge: a model of the same tokens.
         real: what to compare with.
-        calls, sampler, guidance: see `Bridge.sample`.
+        calls: network calls per sample; default: 64, for a sampler that has a number of them.
+        sampler, guidance: see `Bridge.sample`.
         seed: of the samples.
         progress: see `drawing.Stages`.
     """
-    calls = max(calls, bridge.least_calls) if bridge.from_left else calls  # 0 calls are a mistake
+    sampler = bridge.samplers[0] if sampler is None else sampler
+    calls = 64 if calls is None and sampler in bridge.step_samplers else calls
+    if bridge.from_left and calls:  # 0 calls are a mistake
+        calls = max(calls, bridge.least_calls)
     with progress("sampling") as advance:
         tokens = draw(
             bridge, real.images, labels=real.labels(bridge), calls=calls, sampler=sampler, guidance=guidance, seed=seed,
@@ -287,7 +292,7 @@ def image_quality(
         num_features=wanted.shape[1],
         inception_score=score,
         inception_score_deviation=deviation,
-        sampler=sampler or bridge.samplers[0],
+        sampler=sampler,
         calls=calls,
         guidance=guidance,
         seed=seed,

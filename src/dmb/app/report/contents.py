@@ -16,7 +16,6 @@ from dmb.app.report.symbols import Symbols, printable
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
 from dmb.data.codecs import Cells
-from dmb.networks import OrderedNetwork, OrderedTransformer, Transformer
 from dmb.sampling import State
 
 # states of a path that a page shows, and how many samples a report may have
@@ -99,14 +98,10 @@ class Contents(OpenRun):
 def effort(bridge: Bridge) -> tuple[int, int]:
     """The most samples that the budget allows, and network calls for them; a pure function of the model's size."""
     parameters = sum(parameter.numel() for parameter in bridge.network.parameters())
-    network, positions, states = bridge.network, bridge.num_positions, bridge.num_states
+    positions, states = bridge.num_positions, bridge.num_states
     for samples in SAMPLES:
         calls = bridge.calls_within(max(16, samples))
-        # a transformer uses its weights once per token, an MLP once per sequence
-        used = calls * (positions if isinstance(network, Transformer | OrderedNetwork) else 1)
-        if isinstance(network, OrderedTransformer):
-            used = 2 * positions  # every token is asked for once and read once
-        cost = samples * (2 * parameters * used + 100 * states * calls * positions)
+        cost = samples * (2 * parameters * bridge.weight_uses(calls) + 100 * states * calls * positions)
         if cost <= BUDGET and samples * positions * states <= LARGEST:
             break
     return samples, calls

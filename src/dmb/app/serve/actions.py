@@ -28,7 +28,7 @@ Scene = tuple[Film, Certainty | None, int]
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def show_errors() -> Iterator[None]:
     """Tell visitors of a ValueError in one line; escaped, because gradio shows messages as HTML."""
     try:
         yield
@@ -41,7 +41,7 @@ def in_steps(action: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
     """The same for an action that takes its time, and says now and then what it has."""
 
     def steps(values: tuple[Any, ...]) -> Iterator[Any]:
-        with told():
+        with show_errors():
             yield from action(*values)
 
     # gradio asks whether a function is a generator: of a lambda that is true even where functions are wrapped to check

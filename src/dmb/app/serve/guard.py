@@ -74,7 +74,7 @@ class Guard:
         caller = _other_site(headers, is_link=path == "/" and method in ("GET", "HEAD"))
         code, why = 200, ""
         if self.hosts is not None and host not in self.hosts:
-            code, why = 403, f"this page is to be called by one of {', '.join(sorted(self.hosts))}"
+            code, why = 403, f"Host must be one of {', '.join(sorted(self.hosts))}"
         elif caller is not None:
             code, why = 403, f"only the page itself may call this, got a request from {caller!r:.80}"
         elif method not in ("GET", "HEAD", "POST"):
@@ -88,7 +88,7 @@ class Guard:
         elif self.sent + int(length) > MOST_SENT:
             code, why = 503, f"too much is being sent at once, more than {MOST_SENT >> 20} MB: try again in a moment"
         if code in (413, 503):
-            await _read_away(receive)
+            await _drain(receive)
         if code != 200:
             kind = "text/html" if why == LOGIN else "text/plain"
             await Response(f"{why}\n", code, {"connection": "close"}, kind)(scope, receive, send)
@@ -153,7 +153,7 @@ def _counted(receive: Receive, length: int) -> Receive:
     return counted
 
 
-async def _read_away(receive: Receive) -> None:
+async def _drain(receive: Receive) -> None:
     """Read a body that is too large, without keeping it, up to four times what is allowed.
 
     An answer to somebody who is still sending may be lost: the connection is closed with unread bytes, which resets it.

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dmb.app.images import Codes
-from dmb.app.serve.actions import Scene, told
+from dmb.app.serve.actions import Scene, show_errors
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.options import whole
 from dmb.data import Grid, Picture
@@ -51,7 +51,7 @@ class ImageKind(Kind):
             with gr.Column(min_width=120):
                 self.take = gr.Button("Take sample 1 instead", size="md")
         number.change(
-            told()(self.chosen), [number], [editor, exact], api_visibility="private", show_progress="hidden",
+            show_errors()(self.chosen), [number], [editor, exact], api_visibility="private", show_progress="hidden",
             trigger_mode="always_last", concurrency_limit=8,
         )  # fmt: skip
         editor.upload(lambda: None, None, [exact], api_visibility="private", show_progress="hidden")

@@ -19,7 +19,7 @@ class Options:
 
     Args:
         n: number of samples.
-        calls: network calls per sample.
+        calls: network calls per sample; `first_hitting` has no number of them.
         sampler: name of the sampling algorithm.
         temperature: values below 1 favour likely tokens.
         seed: of all random numbers.

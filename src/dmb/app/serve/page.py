@@ -7,7 +7,7 @@ import gradio as gr
 
 from dmb.app.report.contents import Block, html
 from dmb.app.report.results import facts, headline
-from dmb.app.serve.actions import ANY, Actions, in_steps, said, told
+from dmb.app.serve.actions import ANY, Actions, in_steps, said, show_errors
 from dmb.app.serve.images import ImageKind
 from dmb.app.serve.kinds import Kind, TextKind
 from dmb.app.serve.model import Playground
@@ -82,20 +82,20 @@ def _samples(kind: Kind, folder: Path) -> None:
         draw.click(in_steps(do.draw), [*settings.values()] if isinstance(kind, ImageKind) else inputs, outputs,
                    api_name="draw", **ONE_AT_A_TIME),
         bound.click(in_steps(do.bound), inputs, [status], api_name="bound", **ONE_AT_A_TIME),
-        sample.input(told()(do.develop), [scene, sample, number, colour], [scene, picture], api_visibility="private",
-                     **ONE_AT_A_TIME),
+        sample.input(show_errors()(do.develop), [scene, sample, number, colour], [scene, picture],
+                     api_visibility="private", **ONE_AT_A_TIME),
     ]  # fmt: skip
     if isinstance(kind, ImageKind):
         events.append(fill.click(in_steps(do.draw), inputs, outputs, api_name="fill", **ONE_AT_A_TIME))
-        kind.take.click(told()(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
+        kind.take.click(show_errors()(kind.sampled), [scene], [kind.editor, kind.exact], **AT_ONCE)
     if isinstance(kind, TableKind):
         gr.Markdown("### Distributions of the other columns")
         shown = gr.HTML(kind.distributions(*(box.value for box in given)), elem_id="distributions")
-        gr.on([box.change for box in given], told()(kind.distributions), given, [shown], api_visibility="private",
-              trigger_mode="always_last", **ONE_AT_A_TIME)  # fmt: skip
+        gr.on([box.change for box in given], show_errors()(kind.distributions), given, [shown],
+              api_visibility="private", trigger_mode="always_last", **ONE_AT_A_TIME)  # fmt: skip
     # only then, or a late step writes over it
     cancel.click(None, cancels=events).then(lambda: said("Cancelled."), None, [status], **AT_ONCE)
-    gr.on([number.input, colour.input], told()(do.frame), [scene, number, colour], [picture],
+    gr.on([number.input, colour.input], show_errors()(do.frame), [scene, number, colour], [picture],
           trigger_mode="always_last", **AT_ONCE)  # fmt: skip
     gr.on([each.change for each in settings.values()], do.estimate, [*settings.values()], [status],
           trigger_mode="always_last", **AT_ONCE)  # fmt: skip
@@ -130,5 +130,5 @@ def _noise(kind: Kind, folder: Path) -> None:
         seed = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=100)
     do = Actions(kind, [], folder)
     shown = gr.HTML(do.noise(1, 0.3, 0), elem_id="noise")
-    gr.on([t.change, number.change, seed.change], told()(do.noise), [number, t, seed], [shown], api_name="noise",
+    gr.on([t.change, number.change, seed.change], show_errors()(do.noise), [number, t, seed], [shown], api_name="noise",
           trigger_mode="always_last", show_progress="hidden", concurrency_limit=4)  # fmt: skip

@@ -66,7 +66,7 @@ def column_of(
     content = _Content(name, values, counts if in_training is None else in_training)
     nominal = kind == "category"
     if kind is None:
-        content.refuse_almost_numbers()
+        content.check_almost_numbers()
         kind = content.kind()
         useless = _useless(content, kind, counts)
         if useless:
@@ -102,7 +102,7 @@ class _Content:
         many, typed = (~self.absent).sum() > _MANY, any(isinstance(value, date) for value in self.values)
         return "number" if self.numeric and many else "date" if self.dated and (many or typed) else "category"
 
-    def refuse_almost_numbers(self) -> None:
+    def check_almost_numbers(self) -> None:
         """Raise a ValueError for numbers that would become categories, or other numbers, without a word."""
         texts = [text for text in self._but(self.absent) if isinstance(text, str)]
         grouped = [text for text in texts if "," in text]

@@ -1,8 +1,5 @@
 """Lines: the order of the paper, with cumulative sums and binary search."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -110,10 +107,6 @@ class Line(Hierarchy):
     def to_tokens(self, values: Shaped[Tensor, "*b n"]) -> Shaped[Tensor, "*c n"]:
         """From the order of ranks to that of tokens."""
         return numerics.permute(values, self.rank)
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Line":
-        return cls(tensors["rank"], **config)
 
 
 def _checked(rank: Tensor, names: int) -> Int[Tensor, "h n"]:

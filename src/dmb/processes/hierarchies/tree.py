@@ -1,7 +1,6 @@
 """Trees: sums and climbs, level by level."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -124,10 +123,6 @@ class Tree(Hierarchy):
 
     def _split(self, values: Tensor) -> Tensor:
         return values if len(self.parent) == 1 else values.unflatten(-1, self.parent.shape)
-
-    @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "Tree":
-        return cls(tensors["parent"], **config)
 
 
 def _paths_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]:
