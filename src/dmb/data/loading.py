@@ -44,6 +44,7 @@ BY_EXTENSION: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
 }
+_ALIKE = 0.6  # likeness of a name that is suggested, as `difflib` has it
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 
@@ -218,11 +219,16 @@ def _suggestion(source: str | Path) -> str:
     names = list(NAMES) if isinstance(source, str) and path.name == source else []
     if path.parent.is_dir() and os.access(path.parent, os.R_OK):
         names += [name for name in os.listdir(path.parent) if not name.startswith(".")]
-    by_folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(path.name.lower(), by_folded, n=1)
-    if not close:
+
+    def likeness(name: str) -> tuple[float, float]:
+        """Of the stems, because files of one extension are not alike; and then of the whole names."""
+        pairs = ((Path(name).stem, path.stem), (name, path.name))
+        one, other = (difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio() for a, b in pairs)
+        return one, other
+
+    found = max(names, key=likeness, default="")
+    if likeness(found)[0] < _ALIKE:
         return f"give a path, or one of {', '.join(NAMES)}"
-    found = by_folded[close[0]]
     return f"did you mean {_shown(found if path.name == str(source) else path.parent / found)!r}?"
 
 

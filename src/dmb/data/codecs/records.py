@@ -190,9 +190,10 @@ class JsonLines(Records):
             if isinstance(value, dict):
                 strings = [name for name, each in value.items() if isinstance(each, str)]
                 if len(strings) != 1:
-                    raise ValueError(
-                        f"line {number:,} must be a string, or an object with one string, got {len(strings)} of them"
-                    )
+                    likely = json.dumps(max(strings, key=lambda name: len(value[name]), default=""))
+                    cure = f"keep one of them in a new file, as by jq '.{likely}' OLD.jsonl > NEW.jsonl"
+                    found = f"{len(strings)}, {shortened(strings)}: {cure}" if strings else "0 of them"
+                    raise ValueError(f"line {number:,} must be a string, or an object with one string, got {found}")
                 [field] = strings
                 others |= value.keys() - {field}
                 value = value[field]
