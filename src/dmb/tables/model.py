@@ -224,7 +224,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
         `real` says which columns can hold real numbers; default: those that are not of whole numbers.
         """
-        tokens = self._blanked(content)
+        tokens = torch.from_numpy(tokens_of(content, self._codec, gaps=True))
         rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
         gaps, values = tokens[rows] < 0, list[list[Value]]()
         if draw and len(rows):
@@ -245,7 +245,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         The column itself is not looked at, if X has it. Gaps of X are left open, not filled in.
         """
         position = self._position(column)
-        tokens = self._blanked(frames.read(X))
+        tokens = torch.from_numpy(tokens_of(frames.read(X), self._codec, gaps=True))
         tokens[:, position] = -1
         log_p = torch.cat([part[:, position] for part in rows_of.conditionals(self.bridge_, tokens)])
         return log_p[:, self._present()[position]].softmax(-1).numpy()
@@ -337,11 +337,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def _generator(self, random_state: int | None) -> torch.Generator:
         """Random numbers of this seed, or new ones."""
-        if random_state is not None:
-            return seeded(random_state, "rows")
-        generator = torch.Generator()
-        generator.seed()
-        return generator
+        return seeded(torch.Generator().seed() if random_state is None else random_state, "rows")
 
     def _position(self, column: str) -> int:
         if column not in self._codec.names:
@@ -368,9 +364,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def _present(self) -> Bool[Tensor, "d n"]:
         """The states of each column that are values, and not missing."""
-        present = torch.zeros(self.n_features_in_, self.bridge_.num_states, dtype=torch.bool)
+        present = torch.arange(self.bridge_.num_states) < torch.tensor(self._codec.state_counts)[:, None]
         for position, column in enumerate(self._codec.columns):
-            present[position, : len(column)] = True
             if column.missing is not None and len(column) > 1:
                 present[position, column.missing] = False
         return present
@@ -383,7 +378,3 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             for position, (name, column) in enumerate(zip(self._codec.names, self._codec.columns, strict=True)):
                 found[position] += column.expected(p[:, position, : len(column)], real.get(name))
         return found
-
-    def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
-        """The tokens of a table: -1 where a value is missing."""
-        return torch.from_numpy(tokens_of(content, self._codec, gaps=True))

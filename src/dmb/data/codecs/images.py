@@ -81,7 +81,11 @@ class Grid(Codec):
             values = self._load(Path(text.strip()))
         else:
             fields = re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
-            values = np.array([_number(field, blank) for field in fields])
+            wrong = [field for field in fields if field != blank and not (field.isascii() and field.isdigit())]
+            if wrong:
+                rule = f"the template must hold numbers or {blank!r}, separated by commas"
+                raise ValueError(f"{rule}, got {wrong[0]!r}")
+            values = np.array([-1 if field == blank else int(field) for field in fields])
         outside = (values < -1) | (values >= self.num_states)
         if outside.any():
             where = int(outside.argmax())
@@ -252,14 +256,6 @@ def _enlarged(images: UInt8[np.ndarray, "b h w *c"]) -> Any:
     shorter, longer = sorted(images.shape[1:3])
     scale = max(1, min(_ON_SHEET // shorter, _LARGEST_SHEET // (longer * math.ceil(math.sqrt(len(images))))))
     return pillow().fromarray(sheet(images.repeat(scale, axis=1).repeat(scale, axis=2), _GAP, _BETWEEN))
-
-
-def _number(field: str, blank: str) -> int:
-    if field == blank:
-        return -1
-    if not (field.isascii() and field.isdigit()):
-        raise ValueError(f"the template must hold numbers or {blank!r}, separated by commas, got {field!r}")
-    return int(field)
 
 
 def pillow() -> Any:

@@ -14,6 +14,7 @@ from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, shortened
 from dmb.data.codecs.text import Characters
 from dmb.data.lengths import BLANK
+from dmb.data.reading import as_value_error
 
 NumberedLines = Iterable[tuple[int, str]]
 
@@ -182,10 +183,8 @@ class JsonLines(Records):
         """Strings, or objects with one string each, in the same field."""
         texts, fields, others = list[str](), set[str | None](), set[str]()
         for number, line in lines:
-            try:
+            with as_value_error(f"line {number:,} is not JSON", ValueError, RecursionError):  # brackets within brackets
                 value = json.loads(line)
-            except (ValueError, RecursionError) as error:  # the latter of brackets within brackets
-                raise ValueError(f"line {number:,} is not JSON: {error}") from error
             field = None
             if isinstance(value, dict):
                 strings = [name for name, each in value.items() if isinstance(each, str)]
