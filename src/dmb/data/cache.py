@@ -147,6 +147,6 @@ def _is_whole(path: Path) -> bool:
         content = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError):  # there is none, or nothing in it
         return False
-    digest = hashlib.blake2b(content[_HEADER:-_DIGEST], digest_size=_DIGEST)
-    digest.update(content[:_HEADER])
+    digest = hashlib.blake2b(content[_HEADER:-_DIGEST].data, digest_size=_DIGEST)
+    digest.update(content[:_HEADER].data)
     return digest.digest() == content[-_DIGEST:].tobytes()

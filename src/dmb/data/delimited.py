@@ -55,7 +55,9 @@ def layout_of(file: File) -> Layout:
     first = sample.partition("\n")[0]
     delimiter = fitting[0] if fitting else max(reversed(DELIMITERS), key=first.count)
     rows = _rows(sample, delimiter)
-    return Layout(len(rows[0]) if rows else 0, delimiter, _is_spaced(rows), _has_header(rows))
+    others = [value for row in rows for value in row[1:]]
+    spaced = bool(others) and all(value.startswith(" ") for value in others)
+    return Layout(len(rows[0]) if rows else 0, delimiter, spaced, _has_header(rows))
 
 
 def looks_delimited(file: File) -> bool:
@@ -92,11 +94,6 @@ def _width(rows: list[list[str]]) -> int:
     """How many values every row has, if that is one number and at least 2; else 0."""
     widths = {len(row) for row in rows}
     return next(iter(widths)) if len(widths) == 1 and min(widths) > 1 else 0
-
-
-def _is_spaced(rows: list[list[str]]) -> bool:
-    others = [value for row in rows for value in row[1:]]
-    return bool(others) and all(value.startswith(" ") for value in others)
 
 
 def _has_header(rows: list[list[str]]) -> bool:

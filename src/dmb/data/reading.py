@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -171,9 +171,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
     """The array in a `.npy` file, memory-mapped and called `array`; or those in a `.npz` by their names."""
     file: Any  # NumPy's types want one that can be written
     with path.open("rb") as file:
-        magic = file.read(2)
-        file.seek(0)
-        if magic == b"PK":
+        if file.peek(2).startswith(b"PK"):
             archive = np.load(file, allow_pickle=False)
             members = {key: archive[key] for key in archive.files}
             others = [key for key, values in members.items() if not isinstance(values, np.ndarray)]
@@ -185,8 +183,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         shape, fortran_order, dtype = read_header(file)
         if dtype.hasobject:
             raise ValueError("arrays of Python objects are not read")
-        layout: Literal["F", "C"] = "F" if fortran_order else "C"
-        return {"array": np.memmap(file, dtype, "r", file.tell(), shape, layout)}
+        return {"array": np.memmap(file, dtype, "r", file.tell(), shape, "F" if fortran_order else "C")}
 
 
 def mapped(path: Path, what: str, kind: Any, *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:

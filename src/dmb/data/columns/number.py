@@ -105,7 +105,10 @@ class Number(Column):
         states = np.full(len(numbers), -1)
         inside = np.isfinite(numbers)
         if len(self.weights):
-            fits = inside if nearest or not self.step else inside & self._on_grid(numbers)
+            fits = inside
+            if self.step and not nearest:
+                steps = (numbers - self.edges[0]) / self.step - 0.5
+                fits = inside & np.isclose(steps, np.round(steps), rtol=0, atol=1e-3)
             cells, bins = self._place(numbers)
             states[fits] = self._rank[len(self.atoms) + bins[fits]]
         if len(self.atoms):
@@ -222,10 +225,6 @@ class Number(Column):
         above = np.searchsorted(self.atoms, numbers)
         low, high = np.append(-np.inf, self.atoms)[above], np.append(self.atoms, np.inf)[above]
         return (low >= self.edges[cells]) & (high <= self.edges[cells + 1])
-
-    def _on_grid(self, numbers: np.ndarray) -> np.ndarray:
-        steps = (numbers - self.edges[0]) / self.step - 0.5
-        return np.isclose(steps, np.round(steps), rtol=0, atol=1e-3)
 
     def _rounded(self, numbers: np.ndarray) -> np.ndarray:
         """The middle of the step that each number lies in."""

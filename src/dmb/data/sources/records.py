@@ -1,8 +1,9 @@
 """Records of any length: FASTA, SMILES, JSON lines, and lines of text."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
@@ -40,7 +41,8 @@ def records(
         texts, options, notes = kind.read(_lines(file, progress))
         if not texts:
             raise ValueError("at least 3 records are needed, got none")
-        limit = (longest or _longest(texts)) if codec is None else codec.longest
+        usual = min(LONGEST, int(np.quantile([*map(len, texts)], KEPT, method="inverted_cdf")))
+        limit = (longest or usual) if codec is None else codec.longest
         kept = [text for text in texts if len(text) <= limit]
         if len(kept) < 3:
             most = max(map(len, texts))
@@ -60,11 +62,6 @@ def records(
         padding=codec.padding,
         notes=(*file.notes(), *notes, *_notes(texts, kept, limit)),
     )
-
-
-def _longest(texts: list[str]) -> int:
-    lengths = sorted(map(len, texts))
-    return min(LONGEST, lengths[math.ceil(KEPT * len(lengths)) - 1])
 
 
 def _notes(texts: list[str], kept: list[str], limit: int) -> Iterator[str]:
