@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core import checks
+
 _BLOCK = 1 << 20  # tokens that are held as int64 at once when all the data are walked through
 _SALT = 0x646D62  # "dmb"
 
@@ -178,7 +180,8 @@ class Rows(Split):
         return None if self._labels is None else _tensor(self._labels[self._rows[self._indexes(rows)]])
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
-        _check_draw(size, step, seed)
+        checks.at_least(1, size=size)
+        checks.at_least(0, step=step, seed=seed)
         epoch, place = np.divmod(np.arange(step * size, (step + 1) * size), len(self))
         parts = [permutation(len(self), seed, e)[place[epoch == e]] for e in np.unique(epoch).tolist()]
         rows = torch.from_numpy(np.concatenate(parts))
@@ -220,8 +223,7 @@ class Stream(Split):
         super().__init__(tokens, length, num_states)
         if tokens.ndim != 1:
             raise ValueError(f"tokens must have shape [length], got {list(tokens.shape)}")
-        if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}")
+        checks.at_least(1, length=length)
         if length > len(tokens):
             raise ValueError(f"length must be at most the number of tokens, {len(tokens)}, got {length}")
         self._crops = np.lib.stride_tricks.sliding_window_view(tokens, length)
@@ -236,7 +238,8 @@ class Stream(Split):
         return len(self._tokens) % self.num_positions
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
-        _check_draw(size, step, seed)
+        checks.at_least(1, size=size)
+        checks.at_least(0, step=step, seed=seed)
         offsets = random_bits(size, seed, step) % np.uint64(len(self._crops))
         return Batch(_tensor(self._crops[offsets.astype(np.int64)]), None)
 
@@ -326,10 +329,3 @@ def permutation(count: int, *seed: int) -> np.ndarray:
 
 def _tensor(values: np.ndarray) -> Int[Tensor, "..."]:
     return torch.from_numpy(values.astype(np.int64))
-
-
-def _check_draw(size: int, step: int, seed: int) -> None:
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
-    if step < 0 or seed < 0:
-        raise ValueError(f"step and seed must be at least 0, got {step} and {seed}")

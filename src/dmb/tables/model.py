@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.configuration import Configurable
 from dmb._core.files import write_json
 from dmb._core.seeding import seeded
@@ -171,8 +172,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             temperature: values below 1 favour likely values.
             random_state: seed; default: new rows each time.
         """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
+        checks.at_least(1, n=n)
         codec = self._codec
         template = torch.full((1, self.n_features_in_), -1)
         for name, value in (given or {}).items():
@@ -274,8 +274,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         its own it is a lower bound, the mean over `draws` orders of this seed (default: the model's), with its
         standard error.
         """
-        if draws < 2:
-            raise ValueError(f"draws must be at least 2, got {draws}")
+        checks.at_least(2, draws=draws)
         content = frames.read(X)
         tokens = torch.from_numpy(tokens_of(content, self._codec)).long()
         generator = self._generator(self.random_state if random_state is None else random_state)

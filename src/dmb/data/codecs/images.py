@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.files import write_array, written_whole
 from dmb.data.codecs.base import FOLDER, Codec, Images, View, filled
 from dmb.data.reading import arrays, as_value_error
@@ -43,8 +44,7 @@ class Grid(Codec):
     def __init__(self, shape: list[int], num_states: int):
         if not shape or min(shape) < 1:
             raise ValueError(f"shape must hold positive sizes, got {shape}")
-        if num_states < 1:
-            raise ValueError(f"num_states must be at least 1, got {num_states}")
+        checks.at_least(1, num_states=num_states)
         self.shape, self.num_states = list(shape), num_states
         self.fills_folders = len(shape) == 2
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, shortened
 from dmb.data.codecs.text import Characters
@@ -42,8 +43,7 @@ class Records(Codec):
     gap = ""
 
     def __init__(self, alphabet: str, longest: int):
-        if longest < 1:
-            raise ValueError(f"longest must be at least 1, got {longest}")
+        checks.at_least(1, longest=longest)
         self._characters = Characters(alphabet)
         self.alphabet, self.longest, self.padding = alphabet, longest, len(alphabet)
         self.num_states = len(alphabet) + 1

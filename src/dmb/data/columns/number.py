@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dmb._core import checks
 from dmb.data.columns.base import MISSING, Column, Value, as_numbers
 
 _FINE = 8  # cells of the histogram inside a bin
@@ -77,8 +78,7 @@ class Number(Column):
         cls, values: np.ndarray, counts: np.ndarray, *, bins: int = 64, integer: bool = False, missing: bool = False
     ) -> "Number":
         """The column of these distinct `values`, increasing, with how often the training data have each."""
-        if bins < 2:
-            raise ValueError(f"bins must be at least 2, got {bins}")
+        checks.at_least(2, bins=bins)
         values, counts = np.asarray(values, dtype=float), np.asarray(counts, dtype=float)
         rows = float(counts.sum())
         if len(values) <= min(bins, _FEW):

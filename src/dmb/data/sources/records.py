@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
 from dmb.data.reading import File, Progress, as_value_error, opened
@@ -34,8 +35,7 @@ def records(
     """
     path = Path(path)
     file = opened(path)
-    if longest is not None and longest < 1:
-        raise ValueError(f"length must be at least 1, got {longest}")
+    checks.at_least(1, length=1 if longest is None else longest)
     with as_value_error(f"{path}", ValueError):
         kind = next((kind for kind in (Fasta, Smiles, JsonLines) if path.suffix.lower() in kind.formats), Records)
         texts, options, notes = kind.read(_lines(file, progress))
