@@ -225,15 +225,17 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         `real` says which columns can hold real numbers; default: those that are not of whole numbers.
         """
         tokens = torch.from_numpy(tokens_of(content, self._codec, gaps=True))
-        rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
-        gaps, values = tokens[rows] < 0, list[list[Value]]()
-        if draw and len(rows):
-            drawn = rows_of.draw(self.bridge_, tokens[rows], self._generator(random_state), self._present())
-            values = self._codec.cells(drawn)
-        elif len(rows):
-            values = self._expected(tokens[rows], real or {})
         columns = {name: content.cells(name) for name in dict.fromkeys([*content.names, *self._codec.names])}
-        for name, found, gone in zip(self._codec.names, values, gaps.T.tolist(), strict=False):
+        rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
+        if not len(rows):
+            return columns
+        tokens = tokens[rows]
+        values = (
+            self._codec.cells(rows_of.draw(self.bridge_, tokens, self._generator(random_state), self._present()))
+            if draw
+            else self._expected(tokens, real or {})
+        )
+        for name, found, gone in zip(self._codec.names, values, (tokens < 0).T.tolist(), strict=True):
             for row, value, gap in zip(rows.tolist(), found, gone, strict=True):
                 if gap:
                     columns[name][row] = value

@@ -125,9 +125,8 @@ class Number(Column):
     def values(self, states: np.ndarray, rng: np.random.Generator) -> list[Value]:
         states = np.asarray(states)
         which = self._of_rank[np.maximum(states - self._has_missing, 0)]
-        numbers = np.empty(len(states))
         atom = which < len(self.atoms)
-        numbers[atom] = self.atoms[which[atom]]
+        numbers = np.append(self.atoms, np.zeros(len(self.firsts)))[which]
         bins = which[~atom] - len(self.atoms)
         low, high = self._cumulative[self.firsts[bins]], self._cumulative[self._lasts[bins]]
         drawn = low + (high - low) * rng.random(len(bins))
