@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
+from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
@@ -44,7 +45,6 @@ BY_EXTENSION: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
 }
-_ALIKE = 0.6  # likeness of a name that is suggested, as `difflib` has it
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 
@@ -145,8 +145,7 @@ def load(
 
 def _kind(source: str | Path, kind: Kind | None, encoding: str, codec: Codec | None) -> Kind:
     found = kind_of(source)
-    if kind not in (None, *get_args(Kind)):
-        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    checks.choice("kind", kind or found, get_args(Kind))
     if is_name(source) or Path(source).is_dir():
         if kind not in (None, found):
             raise ValueError(f"kind must be {found} for {source}, got {kind}")
@@ -219,16 +218,12 @@ def _suggestion(source: str | Path) -> str:
     names = list(NAMES) if isinstance(source, str) and path.name == source else []
     if path.parent.is_dir() and os.access(path.parent, os.R_OK):
         names += [name for name in os.listdir(path.parent) if not name.startswith(".")]
-
-    def likeness(name: str) -> tuple[float, float]:
-        """Of the stems, because files of one extension are not alike; and then of the whole names."""
-        pairs = ((Path(name).stem, path.stem), (name, path.name))
-        one, other = (difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio() for a, b in pairs)
-        return one, other
-
-    found = max(names, key=likeness, default="")
-    if likeness(found)[0] < _ALIKE:
+    names.sort(key=lambda name: difflib.SequenceMatcher(None, name.lower(), path.name.lower()).ratio())
+    by_stem = {Path(name).stem.lower(): name for name in names}  # of one stem, the name that is most alike
+    close = difflib.get_close_matches(path.stem.lower(), by_stem, n=1)  # files of one extension are not alike
+    if not close:
         return f"give a path, or one of {', '.join(NAMES)}"
+    found = by_stem[close[0]]
     return f"did you mean {_shown(found if path.name == str(source) else path.parent / found)!r}?"
 
 
