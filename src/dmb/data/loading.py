@@ -10,7 +10,7 @@ from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
-from dmb.data.reading import Progress, opened
+from dmb.data.reading import PACKED, Progress, opened, suffix_of
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.built_in import digits, markov, pydocs
 from dmb.data.sources.cifar10 import cifar10
@@ -45,7 +45,7 @@ BY_EXTENSION: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
 }
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
+COMPRESSED = (".zst", ".7z", ".tar", ".tgz")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 
 
@@ -69,8 +69,9 @@ def kind_of(source: str | Path) -> Kind:
         raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")
     if path.is_dir():
         return "images"
-    suffix = path.suffix.lower()
-    if suffix in COMPRESSED:
+    suffix = suffix_of(path)
+    compressed = suffix in COMPRESSED or path.suffix.lower() in PACKED
+    if compressed and suffix in (*COMPRESSED, *EXTENSIONS, ".npy", ".npz", ".parquet"):
         raise ValueError(f"{path} is compressed: unpack it first")
     if suffix in EXTENSIONS:
         raise ValueError(f"{path} is a single image: give the folder that holds it and the others")
@@ -150,7 +151,7 @@ def _kind(source: str | Path, kind: Kind | None, encoding: str, codec: Codec | N
         if kind not in (None, found):
             raise ValueError(f"kind must be {found} for {source}, got {kind}")
         return found
-    sniffed = Path(source).suffix.lower() not in BY_EXTENSION
+    sniffed = suffix_of(Path(source)) not in BY_EXTENSION
     if kind is None and sniffed and (encoding != "characters" or isinstance(codec, Text)):
         return "text"
     return kind or found

@@ -8,7 +8,7 @@ import numpy as np
 from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
-from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.reading import File, Progress, as_value_error, opened, suffix_of
 from dmb.data.splits import split_rows
 
 LONGEST, KEPT = 512, 0.995
@@ -37,7 +37,7 @@ def records(
     file = opened(path)
     checks.at_least(1, length=1 if longest is None else longest)
     with as_value_error(f"{path}", ValueError):
-        kind = next((kind for kind in (Fasta, Smiles, JsonLines) if path.suffix.lower() in kind.formats), Records)
+        kind = next((kind for kind in (Fasta, Smiles, JsonLines) if suffix_of(path) in kind.formats), Records)
         texts, options, notes = kind.read(_lines(file, progress))
         if not texts:
             raise ValueError("at least 3 records are needed, got none")

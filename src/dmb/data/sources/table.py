@@ -16,7 +16,7 @@ from dmb.data.codecs.base import shortened
 from dmb.data.codecs.columns import import_pyarrow
 from dmb.data.columns import Value, column_of
 from dmb.data.delimited import layout_of
-from dmb.data.reading import Progress, as_value_error, existing, opened
+from dmb.data.reading import Progress, as_value_error, existing, opened, suffix_of
 from dmb.data.splits import Rows, Splits, tenths
 
 _ROWS_PER_STATE, _FEWEST_STATES, _MOST_STATES = 50, 64, 1024  # of a column of numbers
@@ -145,7 +145,7 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
                 codes.append(values.setdefault(value, len(values)))
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from error
-    notes = file.notes() + layout.notes(path.suffix.lower())
+    notes = file.notes() + layout.notes(suffix_of(path))
     if unnamed:
         notes.append(f"columns without a name are called by their place: {shortened(unnamed)}")
     if empty:
