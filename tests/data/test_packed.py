@@ -24,7 +24,7 @@ def zipped(content, *names):
 
 
 PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zip": zipped}
-WORDS = random.Random(0).choices("the quick brown fox jumps over a lazy dog".split(), k=4000)
+WORDS = random.Random(0).choices(["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"], k=4000)
 FILES = {
     "novel.txt": " ".join(WORDS),
     "novel": " ".join(WORDS),

@@ -32,16 +32,14 @@ class Layout(NamedTuple):
 
     def notes(self, suffix: str) -> list[str]:
         """What the user should know about a file that ends in `suffix`."""
-        notes = []
-        if suffix not in (".csv", ".tsv", ".txt"):
-            notes.append("read as a table: all lines have the same number of values; to read text, name it .txt")
-        if self.delimiter != {".tsv": "\t"}.get(suffix, ","):
-            notes.append(f"columns are separated by {DELIMITERS[self.delimiter]}")
-        if self.spaced:
-            notes.append(f"spaces after {DELIMITERS[self.delimiter]} were removed")
-        if not self.header:
-            notes.append("the first line looks like data, not like a header: columns are called column_1, column_2, …")
-        return notes
+        unnamed, by = suffix not in (".csv", ".tsv", ".txt"), DELIMITERS[self.delimiter]
+        notes = {
+            "read as a table: all lines have the same number of values; to read text, name it .txt": unnamed,
+            f"columns are separated by {by}": self.delimiter != {".tsv": "\t"}.get(suffix, ","),
+            f"spaces after {by} were removed": self.spaced,
+            "the first line looks like data, not like a header: columns are called column_1, column_2, …": not self.header,
+        }
+        return [note for note, holds in notes.items() if holds]
 
 
 def layout_of(file: File) -> Layout:
