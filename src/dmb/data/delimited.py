@@ -33,11 +33,12 @@ class Layout(NamedTuple):
     def notes(self, suffix: str) -> list[str]:
         """What the user should know about a file that ends in `suffix`."""
         unnamed, by = suffix not in (".csv", ".tsv", ".txt"), DELIMITERS[self.delimiter]
+        data_first = "the first line looks like data, not like a header: columns are called column_1, column_2, …"
         notes = {
             "read as a table: all lines have the same number of values; to read text, name it .txt": unnamed,
             f"columns are separated by {by}": self.delimiter != {".tsv": "\t"}.get(suffix, ","),
             f"spaces after {by} were removed": self.spaced,
-            "the first line looks like data, not like a header: columns are called column_1, column_2, …": not self.header,
+            data_first: not self.header,
         }
         return [note for note, holds in notes.items() if holds]
 

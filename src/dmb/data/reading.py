@@ -34,9 +34,7 @@ _MARKS = {  # byte order marks; that of UTF-32 begins like that of UTF-16
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-
-
-_BROKEN = (EOFError, OSError, RuntimeError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)  # of compressed files
+_BROKEN = (EOFError, OSError, RuntimeError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)  # compressed files
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -184,17 +182,13 @@ def opened(path: Path) -> File:
 @contextmanager
 def unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file; if its extension says that it is compressed, those that it stands for."""
-    unpack = PACKED.get(path.suffix.lower())
-    if unpack is None:
-        with path.open("rb") as file:
-            yield file
-    else:
-        with as_value_error(f"{path} cannot be unpacked", *_BROKEN), unpack(path) as file:
-            yield file
+    opener = PACKED.get(path.suffix.lower(), open)
+    with as_value_error(f"{path} cannot be read", *_BROKEN), opener(path, "rb") as file:
+        yield file
 
 
 @contextmanager
-def _only_member(path: Path) -> Iterator[IO[bytes]]:
+def _only_member(path: Path, mode: str) -> Iterator[IO[bytes]]:
     with zipfile.ZipFile(path) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         if len(members) != 1:
@@ -203,7 +197,7 @@ def _only_member(path: Path) -> Iterator[IO[bytes]]:
             yield file
 
 
-PACKED: dict[str, Callable[[Path], Any]] = {
+PACKED: dict[str, Callable[[Path, str], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
