@@ -92,6 +92,7 @@ def test_a_damaged_compressed_file_is_named_in_one_line(tmp_path, monkeypatch, s
         ("photos.tar.gz", gzip.compress(b"1"), "photos.tar.gz is compressed: unpack it first"),
         ("x.csv.zst", b"1", "x.csv.zst is compressed: unpack it first"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "content",
 )
 def test_what_cannot_be_read_packed_is_said(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
