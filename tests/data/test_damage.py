@@ -1,5 +1,7 @@
 """A damaged file is read as far as it makes sense, or refused in one line that names it. Nothing else."""
 
+import gzip
+import lzma
 import struct
 import tarfile
 import warnings
@@ -32,6 +34,8 @@ WRITERS = {
     "x.npz": lambda path: np.savez(path, VALUES),
     "three.npz": lambda path: np.savez_compressed(path, train=VALUES, validation=VALUES[:9], test=VALUES[:9]),
     "x.csv": lambda path: path.write_text("a,b\n" + 'x,"1, 2"\ny,ä\n' * 20, encoding="utf-8"),
+    "x.csv.gz": lambda path: path.write_bytes(gzip.compress(b"a,b\n" + b"x,1\ny,2\n" * 20)),
+    "x.csv.xz": lambda path: path.write_bytes(lzma.compress(b"a,b\n" + b"x,1\ny,2\n" * 20)),
     "utf16.csv": lambda path: path.write_text("a;b\n" + 'x;"1; 2"\ny;ä\n' * 20, encoding="utf-16"),
     "x.parquet": parquet,
     "x.data": lambda path: path.write_text("5.1,3.5,setosa\n4.9,3.1,virginica\n" * 30),

@@ -82,6 +82,10 @@ def test_such_a_file_is_text_to_whoever_says_so(tmp_path):
         ("./digitz", "give a path, or one of cifar10, digits, markov, pydocs, text8"),  # a path is no name
         ("nowhere/novel.txt", "give a path, or one of cifar10, digits, markov, pydocs, text8"),
         ("qqq", "give a path, or one of cifar10, digits, markov, pydocs, text8"),
+        ("novel", "did you mean 'novel.txt'?"),
+        ("novel.md", "did you mean 'novel.txt'?"),
+        ("rows.cvs", "did you mean 'rows.csv'?"),  # rather than rows.md
+        ("nothere.csv", "give a path, or one of cifar10, digits, markov, pydocs, text8"),  # an extension is no likeness
     ],
 )
 def test_a_wrong_guess_gets_a_suggestion(tmp_path, monkeypatch, source, suggestion):
@@ -89,6 +93,8 @@ def test_a_wrong_guess_gets_a_suggestion(tmp_path, monkeypatch, source, suggesti
     (tmp_path / "texts").mkdir()
     for folder in (tmp_path, tmp_path / "texts"):
         (folder / "novel.txt").write_text(PROSE)
+    for name in ("rows.csv", "rows.md", "short.csv", "train.csv"):
+        (tmp_path / name).write_text(IRIS)
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         load(source)
     assert str(caught.value) == f"no data set or file called {source!r}: {suggestion}"
@@ -98,10 +104,10 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("L", (2, 2)).save("one.png")
     np.save("x.npy", np.arange(40).reshape(20, 2) % 3)
-    Path("x.csv.gz").write_bytes(b"\x1f\x8b")
+    Path("x.csv.zst").write_bytes(b"\x28\xb5")
     for source, options, message in [
         ("one.png", {}, "one.png is a single image: give the folder that holds it"),
-        ("x.csv.gz", {}, "x.csv.gz is compressed: unpack it first"),
+        ("x.csv.zst", {}, "x.csv.zst is compressed: unpack it first"),
         ("", {}, "source must be the name of a data set or a path, got an empty string"),
         ("x" * 5000, {}, "no data set or file called 'xxx"),
         ("x\0y", {}, r"no data set or file called 'x\\x00y'"),

@@ -86,7 +86,9 @@ BAD = {
     "json too deep": ("a.jsonl", b'"a"\n' + b"[" * 100_000 + b"\n", "line 2 is not JSON: maximum recursion depth"),
     "json number": ("a.jsonl", b'"a"\n3\n', "line 2 must be a string that is not empty, got 3"),
     "json empty": ("a.jsonl", b'"a"\n""\n', 'line 2 must be a string that is not empty, got ""'),
-    "json two strings": ("a.jsonl", b'{"a": "x", "b": "y"}\n', "line 1 must be a string, or an object with one string, got 2"),
+    "json two strings": ("a.jsonl", b'{"a": "x", "b": "yz"}\n', "line 1 must be a string, or an object with one string, got 2, 'a', 'b': "
+                         "keep one of them in a new file, as by jq '.\"b\"' OLD.jsonl > NEW.jsonl"),
+    "json no string": ("a.jsonl", b'{"a": 1}\n', "line 1 must be a string, or an object with one string, got 0 of them"),
     "json other field": ("a.jsonl", b'{"a": "x"}\n{"b": "y"}\n', "line 2 must have its string in the same place"),
 }  # fmt: skip
 

@@ -96,6 +96,13 @@ def choice(name: str, value: str, options: tuple[str, ...]) -> str:
     return value
 
 
+def at_least(least: int, **numbers: int) -> None:
+    """Raise a ValueError if one of these numbers is below `least`; their names are those of the user's arguments."""
+    if min(numbers.values()) < least:
+        given = " and ".join(map(str, numbers.values()))
+        raise ValueError(f"{' and '.join(numbers)} must be at least {least}, got {given}")
+
+
 def labels(label: Tensor, count: int, num_classes: int) -> Int[Tensor, " b"]:
     """Return `label`, one class for each of `count` rows, or -1 for none."""
     if label.shape != (count,):

@@ -109,10 +109,10 @@ class DataSet:
         lines = [f"{total:,} {self.codec.unit.format(self.num_positions)}: {sizes}", *self.codec.describe()]
         if self.num_classes:
             lines.append(f"{self.num_classes:,} classes")
-        ends = {name: split.left_over for name, split in splits.items() if isinstance(split, Stream)}
-        if any(ends.values()):
-            listed = ", ".join(f"{count:,} {name}" for name, count in ends.items() if count)
-            lines.append(f"tokens at the end of a split that do not fill a sequence are not evaluated: {listed}")
+        streams = {name: split.left_over for name, split in splits.items() if isinstance(split, Stream)}
+        ends = ", ".join(f"{count:,} {name}" for name, count in streams.items() if count)
+        if ends:
+            lines.append(f"tokens at the end of a split that do not fill a sequence are not evaluated: {ends}")
         return lines + list(self.notes)
 
     def digest(self) -> str:

@@ -144,12 +144,9 @@ def _save(path: Path, chunks: Iterable[np.ndarray]) -> None:
 
 def _is_whole(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            header, content = file.read(_HEADER), hashlib.blake2b(digest_size=_DIGEST)
-            end = path.stat().st_size - _DIGEST
-            while file.tell() < end and (chunk := file.read(min(_CHUNK, end - file.tell()))):
-                content.update(chunk)
-            content.update(header)
-            return file.read(_DIGEST) == content.digest()
-    except OSError:
+        content = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError):  # there is none, or nothing in it
         return False
+    digest = hashlib.blake2b(content[_HEADER:-_DIGEST].data, digest_size=_DIGEST)
+    digest.update(content[:_HEADER].data)
+    return digest.digest() == content[-_DIGEST:].tobytes()

@@ -32,16 +32,15 @@ class Layout(NamedTuple):
 
     def notes(self, suffix: str) -> list[str]:
         """What the user should know about a file that ends in `suffix`."""
-        notes = []
-        if suffix not in (".csv", ".tsv", ".txt"):
-            notes.append("read as a table: all lines have the same number of values; to read text, name it .txt")
-        if self.delimiter != {".tsv": "\t"}.get(suffix, ","):
-            notes.append(f"columns are separated by {DELIMITERS[self.delimiter]}")
-        if self.spaced:
-            notes.append(f"spaces after {DELIMITERS[self.delimiter]} were removed")
-        if not self.header:
-            notes.append("the first line looks like data, not like a header: columns are called column_1, column_2, …")
-        return notes
+        unnamed, by = suffix not in (".csv", ".tsv", ".txt"), DELIMITERS[self.delimiter]
+        data_first = "the first line looks like data, not like a header: columns are called column_1, column_2, …"
+        notes = {
+            "read as a table: all lines have the same number of values; to read text, name it .txt": unnamed,
+            f"columns are separated by {by}": self.delimiter != {".tsv": "\t"}.get(suffix, ","),
+            f"spaces after {by} were removed": self.spaced,
+            data_first: not self.header,
+        }
+        return [note for note, holds in notes.items() if holds]
 
 
 def layout_of(file: File) -> Layout:
@@ -55,7 +54,9 @@ def layout_of(file: File) -> Layout:
     first = sample.partition("\n")[0]
     delimiter = fitting[0] if fitting else max(reversed(DELIMITERS), key=first.count)
     rows = _rows(sample, delimiter)
-    return Layout(len(rows[0]) if rows else 0, delimiter, _is_spaced(rows), _has_header(rows))
+    others = [value for row in rows for value in row[1:]]
+    spaced = bool(others) and all(value.startswith(" ") for value in others)
+    return Layout(len(rows[0]) if rows else 0, delimiter, spaced, _has_header(rows))
 
 
 def looks_delimited(file: File) -> bool:
@@ -92,11 +93,6 @@ def _width(rows: list[list[str]]) -> int:
     """How many values every row has, if that is one number and at least 2; else 0."""
     widths = {len(row) for row in rows}
     return next(iter(widths)) if len(widths) == 1 and min(widths) > 1 else 0
-
-
-def _is_spaced(rows: list[list[str]]) -> bool:
-    others = [value for row in rows for value in row[1:]]
-    return bool(others) and all(value.startswith(" ") for value in others)
 
 
 def _has_header(rows: list[list[str]]) -> bool:

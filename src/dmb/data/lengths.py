@@ -1,7 +1,5 @@
 """Sequences of different lengths: the law of the length, and the padding that stands after the end."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -47,9 +45,6 @@ class Lengths(Configurable):
         self.p = _smoothed(number)
         self.present = number.flip(0).cumsum(0).flip(0) / number.sum()
         self.mean = float(self.present.sum())
-
-    def config(self) -> dict[str, Any]:
-        return {"counts": self.counts, "padding": self.padding}
 
     def absent(self, x_0: Int[Tensor, "b d"]) -> Bool[Tensor, "b d"]:
         """The positions after the end of each sequence; a ValueError if padding stands anywhere else."""

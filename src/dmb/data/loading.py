@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
+from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
-from dmb.data.reading import Progress, opened
+from dmb.data.reading import PACKED, Progress, opened, suffix_of
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.built_in import digits, markov, pydocs
 from dmb.data.sources.cifar10 import cifar10
@@ -44,7 +45,7 @@ BY_EXTENSION: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
 }
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
+COMPRESSED = (".zst", ".7z", ".tar", ".tgz")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 
 
@@ -68,8 +69,9 @@ def kind_of(source: str | Path) -> Kind:
         raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")
     if path.is_dir():
         return "images"
-    suffix = path.suffix.lower()
-    if suffix in COMPRESSED:
+    suffix = suffix_of(path)
+    compressed = suffix in COMPRESSED or path.suffix.lower() in PACKED
+    if compressed and suffix in (*COMPRESSED, *EXTENSIONS, ".npy", ".npz", ".parquet"):
         raise ValueError(f"{path} is compressed: unpack it first")
     if suffix in EXTENSIONS:
         raise ValueError(f"{path} is a single image: give the folder that holds it and the others")
@@ -144,13 +146,12 @@ def load(
 
 def _kind(source: str | Path, kind: Kind | None, encoding: str, codec: Codec | None) -> Kind:
     found = kind_of(source)
-    if kind not in (None, *get_args(Kind)):
-        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    checks.choice("kind", kind or found, get_args(Kind))
     if is_name(source) or Path(source).is_dir():
         if kind not in (None, found):
             raise ValueError(f"kind must be {found} for {source}, got {kind}")
         return found
-    sniffed = Path(source).suffix.lower() not in BY_EXTENSION
+    sniffed = suffix_of(Path(source)) not in BY_EXTENSION
     if kind is None and sniffed and (encoding != "characters" or isinstance(codec, Text)):
         return "text"
     return kind or found
@@ -218,11 +219,12 @@ def _suggestion(source: str | Path) -> str:
     names = list(NAMES) if isinstance(source, str) and path.name == source else []
     if path.parent.is_dir() and os.access(path.parent, os.R_OK):
         names += [name for name in os.listdir(path.parent) if not name.startswith(".")]
-    by_folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(path.name.lower(), by_folded, n=1)
+    names.sort(key=lambda name: difflib.SequenceMatcher(None, name.lower(), path.name.lower()).ratio())
+    by_stem = {Path(name).stem.lower(): name for name in names}  # of one stem, the name that is most alike
+    close = difflib.get_close_matches(path.stem.lower(), by_stem, n=1)  # files of one extension are not alike
     if not close:
         return f"give a path, or one of {', '.join(NAMES)}"
-    found = by_folded[close[0]]
+    found = by_stem[close[0]]
     return f"did you mean {_shown(found if path.name == str(source) else path.parent / found)!r}?"
 
 

@@ -1,16 +1,21 @@
 """The user's files: opened once, and an error that names the file if they cannot be read."""
 
+import bz2
 import codecs
 import functools
+import gzip
 import io
+import lzma
 import os
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +34,7 @@ _MARKS = {  # byte order marks; that of UTF-32 begins like that of UTF-16
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_BROKEN = (EOFError, OSError, RuntimeError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)  # compressed files
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -84,7 +90,10 @@ def while_unchanged(read: Callable[[Path], Content]) -> Callable[[Path], Content
 
 @dataclass(frozen=True)
 class File:
-    """A file that has been opened; all of it is in memory if it is small, else its beginning. See `opened`."""
+    """A file that has been opened; all of it is in memory if it is small, else its beginning. See `opened`.
+
+    Its bytes are those that a compressed file stands for; its size is 0 if that is compressed and not all in memory.
+    """
 
     path: Path
     size: int
@@ -109,9 +118,9 @@ class File:
         usual: dict[str, list[str]] = {"utf-8": [], "utf-8-sig": ["a byte order mark at the beginning was removed"]}
         return usual.get(self.encoding, [f"decoded from {self.encoding.upper()}"])
 
-    def open(self) -> io.BytesIO | io.BufferedReader:
+    def open(self) -> AbstractContextManager[IO[bytes]]:
         """All of its bytes, opened again only if they are not in memory."""
-        return io.BytesIO(self.head) if len(self.head) == self.size else self.path.open("rb")
+        return io.BytesIO(self.head) if len(self.head) == self.size else unpacked(self.path)
 
     def chunks(
         self, progress: Progress | None = None, size: int | None = None, use: Callable[[bytes], Any] = len
@@ -162,8 +171,48 @@ def opened(path: Path) -> File:
 
     What is small is opened no second time, whoever asks for it: to find out what it is, and then to read it.
     """
-    with path.open("rb") as file:
-        return File(path, os.fstat(file.fileno()).st_size, file.read(_HEAD))
+    with unpacked(path) as file:
+        head = file.read(_HEAD)
+    if not head:
+        raise ValueError(f"{path} is empty")
+    known = path.stat().st_size if path.suffix.lower() not in PACKED else 0
+    return File(path, len(head) if len(head) < _HEAD else known, head)
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file; if its extension says that it is compressed, those that it stands for."""
+    opener = PACKED.get(path.suffix.lower(), open)
+    with as_value_error(f"{path} cannot be read", *_BROKEN), opener(path, "rb") as file:
+        yield file
+
+
+@contextmanager
+def _only_member(path: Path, mode: str) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if len(members) != 1:
+            raise ValueError(f"{path} must hold one file, got {len(members)}: unpack it first")
+        with archive.open(members[0]) as file:
+            yield file
+
+
+PACKED: dict[str, Callable[[Path, str], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zip": _only_member,
+}
+"""Extensions of compressed files that are read as what they stand for, and what opens them."""
+
+
+def suffix_of(path: Path) -> str:
+    """The extension of a file in lower case; of a compressed one, that of what is in it.
+
+    >>> suffix_of(Path("rows.CSV")), suffix_of(Path("rows.csv.gz"))
+    ('.csv', '.csv')
+    """
+    return Path(path.stem if path.suffix.lower() in PACKED else path).suffix.lower()
 
 
 @while_unchanged
@@ -171,9 +220,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
     """The array in a `.npy` file, memory-mapped and called `array`; or those in a `.npz` by their names."""
     file: Any  # NumPy's types want one that can be written
     with path.open("rb") as file:
-        magic = file.read(2)
-        file.seek(0)
-        if magic == b"PK":
+        if file.peek(2).startswith(b"PK"):
             archive = np.load(file, allow_pickle=False)
             members = {key: archive[key] for key in archive.files}
             others = [key for key, values in members.items() if not isinstance(values, np.ndarray)]
@@ -185,8 +232,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         shape, fortran_order, dtype = read_header(file)
         if dtype.hasobject:
             raise ValueError("arrays of Python objects are not read")
-        layout: Literal["F", "C"] = "F" if fortran_order else "C"
-        return {"array": np.memmap(file, dtype, "r", file.tell(), shape, layout)}
+        return {"array": np.memmap(file, dtype, "r", file.tell(), shape, "F" if fortran_order else "C")}
 
 
 def mapped(path: Path, what: str, kind: Any, *shapes: tuple[int, ...], advice: str = "") -> np.ndarray:

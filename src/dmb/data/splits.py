@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+
+from dmb._core import checks
 
 _BLOCK = 1 << 20  # tokens that are held as int64 at once when all the data are walked through
 _SALT = 0x646D62  # "dmb"
@@ -28,6 +30,8 @@ class Split(ABC):
     The tokens stay in the array they came in, of any integer type and often a memory-mapped file; what is asked for is
     copied out as int64.
     """
+
+    _place: ClassVar[str]  # of a token in the data, for messages
 
     def __init__(self, tokens: np.ndarray, num_positions: int, num_states: int):
         if tokens.dtype.kind not in "iu":
@@ -104,8 +108,8 @@ class Split(ABC):
         """The sequences `[b, d]` of these indexes, of any integer type."""
 
     @abstractmethod
-    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """All tokens as `[m, h]` arrays, each with the number of its first row."""
+    def _blocks(self) -> Iterator[tuple[Sequence[int] | np.ndarray, np.ndarray]]:
+        """All tokens as `[m, h]` arrays, each with where its rows lie in the data."""
 
     def _indexes(self, rows: slice | Tensor) -> np.ndarray:
         if isinstance(rows, slice):
@@ -119,19 +123,13 @@ class Split(ABC):
         return indexes
 
     def _check_tokens(self) -> None:
-        for first, block in self._blocks():
+        for places, block in self._blocks():
             if block.dtype.kind == "u" and np.iinfo(block.dtype).max < self.num_states:
                 return  # the type cannot hold anything illegal: no need to read the file
             if block.min() < 0 or block.max() >= self.num_states:
                 row, position = np.argwhere((block < 0) | (block >= self.num_states))[0]
-                raise ValueError(
-                    f"tokens must lie in [0, {self.num_states}), "
-                    f"got {block[row, position]} at {self._place(first + int(row), int(position))}"
-                )
-
-    @abstractmethod
-    def _place(self, row: int, position: int) -> str:
-        """Where a token lies, for a message."""
+                place = self._place.format(places[row], position)
+                raise ValueError(f"tokens must lie in [0, {self.num_states}), got {block[row, position]} at {place}")
 
 
 class Rows(Split):
@@ -154,6 +152,8 @@ class Rows(Split):
     tensor([[1, 1, 1],
             [1, 2, 0]])
     """
+
+    _place = "row {}, position {}"
 
     def __init__(
         self,
@@ -180,7 +180,8 @@ class Rows(Split):
         return None if self._labels is None else _tensor(self._labels[self._rows[self._indexes(rows)]])
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
-        _check_draw(size, step, seed)
+        checks.at_least(1, size=size)
+        checks.at_least(0, step=step, seed=seed)
         epoch, place = np.divmod(np.arange(step * size, (step + 1) * size), len(self))
         parts = [permutation(len(self), seed, e)[place[epoch == e]] for e in np.unique(epoch).tolist()]
         rows = torch.from_numpy(np.concatenate(parts))
@@ -189,14 +190,12 @@ class Rows(Split):
     def _read(self, rows: np.ndarray) -> np.ndarray:
         return self._tokens[self._rows[rows]].reshape(len(rows), self.num_positions)
 
-    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+    def _blocks(self) -> Iterator[tuple[Sequence[int] | np.ndarray, np.ndarray]]:
         # at least as many tokens as the table of counts has cells, so that adding tables up costs no more than reading
         size = max(_BLOCK // self.num_positions, self.num_states)
         for first in range(0, len(self), size):
-            yield first, self._read(np.arange(first, min(first + size, len(self))))
-
-    def _place(self, row: int, position: int) -> str:
-        return f"row {self._rows[row]}, position {position}"
+            rows = np.arange(first, min(first + size, len(self)))
+            yield self._rows[rows], self._read(rows)
 
 
 class Stream(Split):
@@ -218,14 +217,16 @@ class Stream(Split):
     tensor([[3, 2, 2]])
     """
 
+    _place = "offset {}"
+
     def __init__(self, tokens: np.ndarray, num_states: int, length: int):
         super().__init__(tokens, length, num_states)
         if tokens.ndim != 1:
             raise ValueError(f"tokens must have shape [length], got {list(tokens.shape)}")
-        if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}")
+        checks.at_least(1, length=length)
         if length > len(tokens):
             raise ValueError(f"length must be at most the number of tokens, {len(tokens)}, got {length}")
+        self._crops = np.lib.stride_tricks.sliding_window_view(tokens, length)
         self._check_tokens()
 
     def __len__(self) -> int:
@@ -237,22 +238,18 @@ class Stream(Split):
         return len(self._tokens) % self.num_positions
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
-        _check_draw(size, step, seed)
-        offsets = random_bits(size, seed, step) % np.uint64(len(self._tokens) - self.num_positions + 1)
-        return Batch(_tensor(self._crops(offsets.astype(np.int64))), None)
-
-    def _crops(self, offsets: np.ndarray) -> np.ndarray:
-        return self._tokens[offsets[:, None] + np.arange(self.num_positions)]
+        checks.at_least(1, size=size)
+        checks.at_least(0, step=step, seed=seed)
+        offsets = random_bits(size, seed, step) % np.uint64(len(self._crops))
+        return Batch(_tensor(self._crops[offsets.astype(np.int64)]), None)
 
     def _read(self, rows: np.ndarray) -> np.ndarray:
-        return self._crops(rows * self.num_positions)
+        return self._crops[rows * self.num_positions]
 
-    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+    def _blocks(self) -> Iterator[tuple[Sequence[int] | np.ndarray, np.ndarray]]:
         for first in range(0, len(self._tokens), _BLOCK):
-            yield first, self._tokens[first : first + _BLOCK, None]
-
-    def _place(self, row: int, position: int) -> str:
-        return f"offset {row}"
+            block = self._tokens[first : first + _BLOCK, None]
+            yield range(first, first + len(block)), block
 
 
 class Splits(NamedTuple):
@@ -332,10 +329,3 @@ def permutation(count: int, *seed: int) -> np.ndarray:
 
 def _tensor(values: np.ndarray) -> Int[Tensor, "..."]:
     return torch.from_numpy(values.astype(np.int64))
-
-
-def _check_draw(size: int, step: int, seed: int) -> None:
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
-    if step < 0 or seed < 0:
-        raise ValueError(f"step and seed must be at least 0, got {step} and {seed}")

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.configuration import Configurable
 from dmb._core.files import write_json
 from dmb._core.seeding import seeded
@@ -171,8 +172,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             temperature: values below 1 favour likely values.
             random_state: seed; default: new rows each time.
         """
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
+        checks.at_least(1, n=n)
         codec = self._codec
         template = torch.full((1, self.n_features_in_), -1)
         for name, value in (given or {}).items():
@@ -224,16 +224,18 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
         `real` says which columns can hold real numbers; default: those that are not of whole numbers.
         """
-        tokens = self._blanked(content)
-        rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
-        gaps, values = tokens[rows] < 0, list[list[Value]]()
-        if draw and len(rows):
-            drawn = rows_of.draw(self.bridge_, tokens[rows], self._generator(random_state), self._present())
-            values = self._codec.cells(drawn)
-        elif len(rows):
-            values = self._expected(tokens[rows], real or {})
+        tokens = torch.from_numpy(tokens_of(content, self._codec, gaps=True))
         columns = {name: content.cells(name) for name in dict.fromkeys([*content.names, *self._codec.names])}
-        for name, found, gone in zip(self._codec.names, values, gaps.T.tolist(), strict=False):
+        rows = (tokens < 0).any(-1).nonzero().squeeze(-1)
+        if not len(rows):
+            return columns
+        tokens = tokens[rows]
+        values = (
+            self._codec.cells(rows_of.draw(self.bridge_, tokens, self._generator(random_state), self._present()))
+            if draw
+            else self._expected(tokens, real or {})
+        )
+        for name, found, gone in zip(self._codec.names, values, (tokens < 0).T.tolist(), strict=True):
             for row, value, gap in zip(rows.tolist(), found, gone, strict=True):
                 if gap:
                     columns[name][row] = value
@@ -245,7 +247,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         The column itself is not looked at, if X has it. Gaps of X are left open, not filled in.
         """
         position = self._position(column)
-        tokens = self._blanked(frames.read(X))
+        tokens = torch.from_numpy(tokens_of(frames.read(X), self._codec, gaps=True))
         tokens[:, position] = -1
         log_p = torch.cat([part[:, position] for part in rows_of.conditionals(self.bridge_, tokens)])
         return log_p[:, self._present()[position]].softmax(-1).numpy()
@@ -274,8 +276,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         its own it is a lower bound, the mean over `draws` orders of this seed (default: the model's), with its
         standard error.
         """
-        if draws < 2:
-            raise ValueError(f"draws must be at least 2, got {draws}")
+        checks.at_least(2, draws=draws)
         content = frames.read(X)
         tokens = torch.from_numpy(tokens_of(content, self._codec)).long()
         generator = self._generator(self.random_state if random_state is None else random_state)
@@ -337,11 +338,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def _generator(self, random_state: int | None) -> torch.Generator:
         """Random numbers of this seed, or new ones."""
-        if random_state is not None:
-            return seeded(random_state, "rows")
-        generator = torch.Generator()
-        generator.seed()
-        return generator
+        return seeded(torch.Generator().seed() if random_state is None else random_state, "rows")
 
     def _position(self, column: str) -> int:
         if column not in self._codec.names:
@@ -368,9 +365,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
 
     def _present(self) -> Bool[Tensor, "d n"]:
         """The states of each column that are values, and not missing."""
-        present = torch.zeros(self.n_features_in_, self.bridge_.num_states, dtype=torch.bool)
+        present = torch.arange(self.bridge_.num_states) < torch.tensor(self._codec.state_counts)[:, None]
         for position, column in enumerate(self._codec.columns):
-            present[position, : len(column)] = True
             if column.missing is not None and len(column) > 1:
                 present[position, column.missing] = False
         return present
@@ -383,7 +379,3 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
             for position, (name, column) in enumerate(zip(self._codec.names, self._codec.columns, strict=True)):
                 found[position] += column.expected(p[:, position, : len(column)], real.get(name))
         return found
-
-    def _blanked(self, content: Table) -> Int[Tensor, "b d"]:
-        """The tokens of a table: -1 where a value is missing."""
-        return torch.from_numpy(tokens_of(content, self._codec, gaps=True))

@@ -1,6 +1,5 @@
 """The contract every codec keeps: tokens as files, as lines for a terminal, and as plain values to display."""
 
-import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +77,6 @@ class Codec(Configurable, ABC):
     def extension(self) -> str:
         """Of the file that `write` makes by default."""
         return self.formats[0] if self.formats else ".txt"
-
-    def config(self) -> dict[str, Any]:
-        """The arguments of the constructor, which a codec keeps under their own names."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @abstractmethod
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:

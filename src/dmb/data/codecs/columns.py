@@ -68,18 +68,14 @@ class Columns(Codec):
     @property
     def ordered(self) -> Bool[Tensor, "d n"]:
         """The states that lie in an order: those of numbers and dates, except a missing one."""
-        ordered = torch.zeros(len(self.columns), self.num_states, dtype=torch.bool)
-        for position, column in enumerate(self.columns):
-            if isinstance(column, Number | Date):
-                ordered[position, : len(column)] = True
-                ordered[position, [] if column.missing is None else column.missing] = False
-        return ordered
+        first, count = torch.tensor([self.ordered_from, self.state_counts])[..., None]
+        states = torch.arange(self.num_states)
+        return (first <= states) & (states < count)
 
     @property
     def ordered_from(self) -> list[int]:
         """The first of the states of each column that lie in an order; their number if none do."""
-        both = zip(self.ordered, self.state_counts, strict=True)
-        return [int(ordered.int().argmax()) if ordered.any() else count for ordered, count in both]
+        return [int(c.missing is not None) if isinstance(c, Number | Date) else len(c) for c in self.columns]
 
     def cells(self, tokens: Int[Tensor, "b d"]) -> list[list[Value]]:
         """The values of each column, one list a column."""

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.files import write_array, written_whole
 from dmb.data.codecs.base import FOLDER, Codec, Images, View, filled
 from dmb.data.reading import arrays, as_value_error
@@ -43,8 +44,7 @@ class Grid(Codec):
     def __init__(self, shape: list[int], num_states: int):
         if not shape or min(shape) < 1:
             raise ValueError(f"shape must hold positive sizes, got {shape}")
-        if num_states < 1:
-            raise ValueError(f"num_states must be at least 1, got {num_states}")
+        checks.at_least(1, num_states=num_states)
         self.shape, self.num_states = list(shape), num_states
         self.fills_folders = len(shape) == 2
 
@@ -81,7 +81,11 @@ class Grid(Codec):
             values = self._load(Path(text.strip()))
         else:
             fields = re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
-            values = np.array([_number(field, blank) for field in fields])
+            wrong = [field for field in fields if field != blank and not (field.isascii() and field.isdigit())]
+            if wrong:
+                rule = f"the template must hold numbers or {blank!r}, separated by commas"
+                raise ValueError(f"{rule}, got {wrong[0]!r}")
+            values = np.array([-1 if field == blank else int(field) for field in fields])
         outside = (values < -1) | (values >= self.num_states)
         if outside.any():
             where = int(outside.argmax())
@@ -252,14 +256,6 @@ def _enlarged(images: UInt8[np.ndarray, "b h w *c"]) -> Any:
     shorter, longer = sorted(images.shape[1:3])
     scale = max(1, min(_ON_SHEET // shorter, _LARGEST_SHEET // (longer * math.ceil(math.sqrt(len(images))))))
     return pillow().fromarray(sheet(images.repeat(scale, axis=1).repeat(scale, axis=2), _GAP, _BETWEEN))
-
-
-def _number(field: str, blank: str) -> int:
-    if field == blank:
-        return -1
-    if not (field.isascii() and field.isdigit()):
-        raise ValueError(f"the template must hold numbers or {blank!r}, separated by commas, got {field!r}")
-    return int(field)
 
 
 def pillow() -> Any:

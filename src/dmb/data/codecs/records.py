@@ -10,10 +10,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dmb._core import checks
 from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, shortened
 from dmb.data.codecs.text import Characters
 from dmb.data.lengths import BLANK
+from dmb.data.reading import as_value_error
 
 NumberedLines = Iterable[tuple[int, str]]
 
@@ -41,8 +43,7 @@ class Records(Codec):
     gap = ""
 
     def __init__(self, alphabet: str, longest: int):
-        if longest < 1:
-            raise ValueError(f"longest must be at least 1, got {longest}")
+        checks.at_least(1, longest=longest)
         self._characters = Characters(alphabet)
         self.alphabet, self.longest, self.padding = alphabet, longest, len(alphabet)
         self.num_states = len(alphabet) + 1
@@ -62,11 +63,9 @@ class Records(Codec):
         try:
             tokens[np.arange(self.longest) < lengths[:, None]] = self._characters.encode("".join(texts))
         except ValueError:  # say where among the records, not among all symbols
-            for row, text in enumerate(texts):
-                unknown = [symbol for symbol in text if symbol not in self.alphabet]
-                if unknown:
-                    raise ValueError(f"symbol {unknown[0]!r} of record {row + 1:,} is not in the alphabet") from None
-            raise
+            unknown = ((each, k) for k, text in enumerate(texts, 1) for each in text if each not in self.alphabet)
+            symbol, number = next(unknown)
+            raise ValueError(f"symbol {symbol!r} of record {number:,} is not in the alphabet") from None
         return tokens
 
     def decode(self, tokens: Int[Tensor, "b d"]) -> list[str]:
@@ -180,31 +179,30 @@ class JsonLines(Records):
     @classmethod
     def read(cls, lines: NumberedLines) -> tuple[list[str], dict[str, str | None], list[str]]:
         """Strings, or objects with one string each, in the same field."""
-        texts, fields, others = list[str](), set[str | None](), set[str]()
+        texts, others = list[str](), set[str]()
+        place: str | None = None
         for number, line in lines:
-            try:
+            with as_value_error(f"line {number:,} is not JSON", ValueError, RecursionError):  # brackets within brackets
                 value = json.loads(line)
-            except (ValueError, RecursionError) as error:  # the latter of brackets within brackets
-                raise ValueError(f"line {number:,} is not JSON: {error}") from error
-            field = None
+            field: str | None = None
             if isinstance(value, dict):
                 strings = [name for name, each in value.items() if isinstance(each, str)]
                 if len(strings) != 1:
-                    raise ValueError(
-                        f"line {number:,} must be a string, or an object with one string, got {len(strings)} of them"
-                    )
+                    likely = json.dumps(max(strings, key=lambda name: len(value[name]), default=""))
+                    cure = f"keep one of them in a new file, as by jq '.{likely}' OLD.jsonl > NEW.jsonl"
+                    found = f"{len(strings)}, {shortened(strings)}: {cure}" if strings else "0 of them"
+                    raise ValueError(f"line {number:,} must be a string, or an object with one string, got {found}")
                 [field] = strings
                 others |= value.keys() - {field}
                 value = value[field]
             if not isinstance(value, str) or not value:
                 raise ValueError(f"line {number:,} must be a string that is not empty, got {json.dumps(value)[:20]}")
-            fields.add(field)
-            if len(fields) > 1:
+            if texts and field != place:
                 raise ValueError(f"line {number:,} must have its string in the same place as the lines before")
+            place = field
             texts.append(value)
-        field = next(iter(fields), None)
-        dropped = [f"only the field {field!r} is read; dropped: {shortened(sorted(others))}"] if others else []
-        return texts, {"field": field}, dropped
+        dropped = [f"only the field {place!r} is read; dropped: {shortened(sorted(others))}"] if others else []
+        return texts, {"field": place}, dropped
 
     def written(self, number: int, record: str) -> str:
         return json.dumps(record if self.field is None else {self.field: record}, ensure_ascii=False)

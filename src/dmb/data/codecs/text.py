@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, filled, shortened
-from dmb.data.reading import File, Progress, reason
+from dmb.data.reading import File, Progress, as_value_error
 
 _CODE_POINTS = 0x110000
 _UNKNOWN = "give it an unknown token (unk_token), or use another one"
@@ -140,10 +140,8 @@ class Tokenizer(Text):
             import tokenizers
         except ImportError as error:
             raise ValueError("a tokenizer needs the extra `hf`: pip install 'discrete-markov-bridge[hf]'") from error
-        try:
+        with as_value_error("definition must be the JSON of a tokenizer"):
             self._tokenizer = tokenizers.Tokenizer.from_str(definition)
-        except Exception as error:  # the library raises the bare class
-            raise ValueError(f"definition must be the JSON of a tokenizer: {error}") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
@@ -153,10 +151,8 @@ class Tokenizer(Text):
         self.num_states = max(vocabulary.values()) + 1  # ids may have gaps
 
     def encode(self, text: str, offset: int = 0) -> np.ndarray:
-        try:
+        with as_value_error("the tokenizer cannot read the text", advice=f": {_UNKNOWN}"):
             encoded = self._tokenizer.encode(text, add_special_tokens=False)
-        except Exception as error:  # the library raises the bare class
-            raise ValueError(f"the tokenizer cannot read the text ({reason(error)}): {_UNKNOWN}") from error
         if getattr(self._tokenizer.model, "unk_token", None) is None:
             self._check_whole(text, encoded.offsets, offset)
         return np.array(encoded.ids, dtype=np.int64)

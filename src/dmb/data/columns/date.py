@@ -162,12 +162,11 @@ def zone_of(value: Value) -> str | None:
 
 def _common_zone(values: Sequence[Value], counts: np.ndarray) -> str | None:
     """The time zone that most rows have, as text; None if none has one."""
-    rows: Counter[str] = Counter()
+    rows: Counter[str | None] = Counter()
     for value, count in zip(values, counts, strict=True):
-        name = zone_of(value)
-        if name is not None:
-            rows[name] += count
-    return rows.most_common(1)[0][0] if rows else None
+        rows[zone_of(value)] += count
+    del rows[None]
+    return max(rows, key=rows.__getitem__, default=None)
 
 
 def _zone_called(name: str) -> tzinfo:

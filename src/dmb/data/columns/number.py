@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dmb._core import checks
 from dmb.data.columns.base import MISSING, Column, Value, as_numbers
 
 _FINE = 8  # cells of the histogram inside a bin
@@ -77,8 +78,7 @@ class Number(Column):
         cls, values: np.ndarray, counts: np.ndarray, *, bins: int = 64, integer: bool = False, missing: bool = False
     ) -> "Number":
         """The column of these distinct `values`, increasing, with how often the training data have each."""
-        if bins < 2:
-            raise ValueError(f"bins must be at least 2, got {bins}")
+        checks.at_least(2, bins=bins)
         values, counts = np.asarray(values, dtype=float), np.asarray(counts, dtype=float)
         rows = float(counts.sum())
         if len(values) <= min(bins, _FEW):
@@ -105,7 +105,10 @@ class Number(Column):
         states = np.full(len(numbers), -1)
         inside = np.isfinite(numbers)
         if len(self.weights):
-            fits = inside if nearest or not self.step else inside & self._on_grid(numbers)
+            fits = inside
+            if self.step and not nearest:
+                steps = (numbers - self.edges[0]) / self.step - 0.5
+                fits = inside & np.isclose(steps, np.round(steps), rtol=0, atol=1e-3)
             cells, bins = self._place(numbers)
             states[fits] = self._rank[len(self.atoms) + bins[fits]]
         if len(self.atoms):
@@ -122,9 +125,8 @@ class Number(Column):
     def values(self, states: np.ndarray, rng: np.random.Generator) -> list[Value]:
         states = np.asarray(states)
         which = self._of_rank[np.maximum(states - self._has_missing, 0)]
-        numbers = np.empty(len(states))
         atom = which < len(self.atoms)
-        numbers[atom] = self.atoms[which[atom]]
+        numbers = np.append(self.atoms, np.zeros(len(self.firsts)))[which]
         bins = which[~atom] - len(self.atoms)
         low, high = self._cumulative[self.firsts[bins]], self._cumulative[self._lasts[bins]]
         drawn = low + (high - low) * rng.random(len(bins))
@@ -222,10 +224,6 @@ class Number(Column):
         above = np.searchsorted(self.atoms, numbers)
         low, high = np.append(-np.inf, self.atoms)[above], np.append(self.atoms, np.inf)[above]
         return (low >= self.edges[cells]) & (high <= self.edges[cells + 1])
-
-    def _on_grid(self, numbers: np.ndarray) -> np.ndarray:
-        steps = (numbers - self.edges[0]) / self.step - 0.5
-        return np.isclose(steps, np.round(steps), rtol=0, atol=1e-3)
 
     def _rounded(self, numbers: np.ndarray) -> np.ndarray:
         """The middle of the step that each number lies in."""

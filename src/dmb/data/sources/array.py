@@ -38,12 +38,9 @@ def array(
     >>> data.num_positions, data.num_states, data.codec.shape
     (6, 7, [2, 3])
     """
-    if isinstance(source, Tensor):
-        source = source.detach().cpu().numpy()
-    if not isinstance(source, str | Path | np.ndarray):
-        source = np.asarray(source)
-    if isinstance(source, np.ndarray):
-        name, where, parts = "array", "", {"array": source}
+    if not isinstance(source, str | Path):
+        values = source.detach().cpu() if isinstance(source, Tensor) else source
+        name, where, parts = "array", "", {"array": np.asanyarray(values)}
     else:
         path = existing(Path(source))
         name, where = path.name, str(path.absolute())

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.cache import cached
 from dmb.data.codecs import Characters, Grid
@@ -61,8 +62,7 @@ def markov(length: int = 32) -> DataSet:
     >>> len(data.test), data.codec.decode(data.test[:1])
     (8000, ['bjztzilv'])
     """
-    if length < 1:
-        raise ValueError(f"length must be at least 1, got {length}")
+    checks.at_least(1, length=length)
     start, transition = _chain()
     made = (_sentences(count, length, start, transition, index) for index, count in enumerate(_SENTENCES))
     splits = Splits(*(Rows(sentences, len(ALPHABET)) for sentences in made))

@@ -58,16 +58,25 @@ def prepare_cifar10(source: Path | None = None, progress: Progress | None = None
         return folder
     given = source or next((path for path in (folder / ARCHIVE, data_home() / ARCHIVE) if path.is_file()), None)
     if given is None:
-        options = {"digest": SHA256, "algorithm": "sha256", "copy": "PATH"}
-        with downloaded("cifar10", URL, folder / ARCHIVE, fetch=fetch, progress=progress, **options) as archive:
+        with downloaded(
+            "cifar10",
+            URL,
+            folder / ARCHIVE,
+            digest=SHA256,
+            algorithm="sha256",
+            fetch=fetch,
+            progress=progress,
+            copy="PATH",
+        ) as archive:
             arrays = _unpacked(archive)
     elif given.is_dir():
         arrays = _read(given)
     else:
         found = digest_of(existing(given))
         if found != SHA256:
-            wanted = f"{ARCHIVE} with the SHA-256 {SHA256[:12]}…"
-            raise ValueError(f"{given} must be {wanted}, got {found[:12]}…: download it again")
+            raise ValueError(
+                f"{given} must be {ARCHIVE} with the SHA-256 {SHA256[:12]}…, got {found[:12]}…: download it again"
+            )
         with as_value_error(f"{given} is damaged"), given.open("rb") as file:
             arrays = _unpacked(file)
     for name, values in zip(_ARRAYS, arrays, strict=True):

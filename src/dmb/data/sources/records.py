@@ -1,12 +1,14 @@
 """Records of any length: FASTA, SMILES, JSON lines, and lines of text."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
+from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Fasta, JsonLines, Records, Smiles
-from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.reading import File, Progress, as_value_error, opened, suffix_of
 from dmb.data.splits import split_rows
 
 LONGEST, KEPT = 512, 0.995
@@ -33,14 +35,14 @@ def records(
     """
     path = Path(path)
     file = opened(path)
-    if longest is not None and longest < 1:
-        raise ValueError(f"length must be at least 1, got {longest}")
+    checks.at_least(1, length=1 if longest is None else longest)
     with as_value_error(f"{path}", ValueError):
-        kind = next((kind for kind in (Fasta, Smiles, JsonLines) if path.suffix.lower() in kind.formats), Records)
+        kind = next((kind for kind in (Fasta, Smiles, JsonLines) if suffix_of(path) in kind.formats), Records)
         texts, options, notes = kind.read(_lines(file, progress))
         if not texts:
             raise ValueError("at least 3 records are needed, got none")
-        limit = (longest or _longest(texts)) if codec is None else codec.longest
+        usual = min(LONGEST, int(np.quantile([*map(len, texts)], KEPT, method="inverted_cdf")))
+        limit = (longest or usual) if codec is None else codec.longest
         kept = [text for text in texts if len(text) <= limit]
         if len(kept) < 3:
             most = max(map(len, texts))
@@ -60,11 +62,6 @@ def records(
         padding=codec.padding,
         notes=(*file.notes(), *notes, *_notes(texts, kept, limit)),
     )
-
-
-def _longest(texts: list[str]) -> int:
-    lengths = sorted(map(len, texts))
-    return min(LONGEST, lengths[math.ceil(KEPT * len(lengths)) - 1])
 
 
 def _notes(texts: list[str], kept: list[str], limit: int) -> Iterator[str]:

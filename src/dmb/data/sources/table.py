@@ -14,9 +14,9 @@ from dmb.data.base import DataSet
 from dmb.data.codecs import Columns
 from dmb.data.codecs.base import shortened
 from dmb.data.codecs.columns import import_pyarrow
-from dmb.data.columns import Column, Value, column_of
+from dmb.data.columns import Value, column_of
 from dmb.data.delimited import layout_of
-from dmb.data.reading import Progress, as_value_error, existing, opened
+from dmb.data.reading import Progress, as_value_error, existing, opened, suffix_of
 from dmb.data.splits import Rows, Splits, tenths
 
 _ROWS_PER_STATE, _FEWEST_STATES, _MOST_STATES = 50, 64, 1024  # of a column of numbers
@@ -145,7 +145,7 @@ def _read_csv(path: Path, header: list[str], progress: Progress | None) -> Table
                 codes.append(values.setdefault(value, len(values)))
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num}: {error}") from error
-    notes = file.notes() + layout.notes(path.suffix.lower())
+    notes = file.notes() + layout.notes(suffix_of(path))
     if unnamed:
         notes.append(f"columns without a name are called by their place: {shortened(unnamed)}")
     if empty:
@@ -163,12 +163,10 @@ def _read_parquet(path: Path) -> Table:
     with as_value_error("cannot be read as Parquet"):
         content = parquet.read_table(path, memory_map=True)
         content.validate(full=True)
-        names = list(content.column_names)
+    names, kinds = list(content.column_names), pyarrow.types
     check_names(names)
     codes, distinct = np.empty((content.num_rows, len(names)), dtype=np.uint32), []
-    kinds = pyarrow.types
-    for index, name in enumerate(names):
-        column = content.column(index)
+    for index, (name, column) in enumerate(zip(names, content.columns, strict=True)):
         if kinds.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         legal = (
@@ -177,8 +175,8 @@ def _read_parquet(path: Path) -> Table:
         )  # fmt: skip
         if not any(test(column.type) for test in (*legal, kinds.is_null)):
             raise ValueError(f"column {name!r} must hold numbers, booleans, dates or strings, got {column.type}")
-        encoded = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
-        encoded = encoded.combine_chunks().dictionary_encode(null_encoding="encode")
+        plain = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
+        encoded = plain.combine_chunks().dictionary_encode(null_encoding="encode")
         codes[:, index] = encoded.indices.to_numpy(zero_copy_only=False)
         distinct.append(encoded.dictionary.to_pylist())
     return Table(names, codes, distinct, [])
@@ -212,20 +210,15 @@ def _codec(content: Table, rows: np.ndarray, kinds: Mapping[str, str], bins: int
     unknown = [name for name in kinds if name not in content.names]
     if unknown:
         raise ValueError(f"no column is called {unknown[0]!r}: there are {shortened(content.names)}")
-    training = content.codes[rows]
-    columns: dict[str, Column] = {}
-    notes, left_out = [], []
-    for index, (name, values) in enumerate(zip(content.names, content.distinct, strict=True)):
-        counts, seen = (np.bincount(part[:, index], minlength=len(values)) for part in (content.codes, training))
-        column, note = column_of(name, values, counts, kinds.get(name), bins=bins, in_training=seen)
-        notes.extend([note] if note else [])
-        if column is None:
-            left_out.append(name)
-        else:
-            columns[name] = column
+    found = {}
+    for name, values, codes in zip(content.names, content.distinct, content.codes.T, strict=True):
+        counts, seen = (np.bincount(part, minlength=len(values)) for part in (codes, codes[rows]))
+        found[name] = column_of(name, values, counts, kinds.get(name), bins=bins, in_training=seen)
+    columns = {name: column for name, (column, _) in found.items() if column is not None}
+    notes = [note for _, note in found.values() if note]
     if not columns:
         raise ValueError(f"no column is left: {'; '.join(notes)}")
-    return Columns([*columns], [*columns.values()], left_out), notes
+    return Columns([*columns], [*columns.values()], [name for name in found if name not in columns]), notes
 
 
 def tokens_of(content: Table, codec: Columns, gaps: bool = False) -> np.ndarray:
@@ -245,9 +238,8 @@ def tokens_of(content: Table, codec: Columns, gaps: bool = False) -> np.ndarray:
         index = content.names.index(name)
         values, codes = content.distinct[index], content.codes[:, index]
         states = column.states(values, nearest=gaps)
-        gone = np.array([gaps and (value is None or value == "") for value in values], dtype=bool)
-        if gaps and column.missing is not None:
-            gone |= states == column.missing
+        gone = np.array([value is None or value == "" for value in values], dtype=bool)
+        gone = gaps & (gone | (states == column.missing))
         unknown = (states < 0) & ~gone
         if unknown.any():
             first = int(unknown.argmax())

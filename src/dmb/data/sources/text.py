@@ -12,7 +12,7 @@ from dmb.data.cache import cached
 from dmb.data.codecs import Bytes, Characters, Codec, Text, Tokenizer
 from dmb.data.codecs.text import alphabet_of
 from dmb.data.delimited import looks_delimited
-from dmb.data.reading import File, Progress, as_value_error, opened
+from dmb.data.reading import Progress, as_value_error, opened
 from dmb.data.splits import split_stream
 
 FORMAT = 2  # of the cache
@@ -47,7 +47,9 @@ def text(
         if not isinstance(codec, Text):
             raise ValueError(f"codec must be a text codec, got {type(codec).__name__}")
         deque(chunks, maxlen=0)  # nothing is left if the alphabet was looked for
-        tokens = _tokens(file, digest.hexdigest(), codec, progress)
+        dtype, read = np.min_scalar_type(codec.num_states - 1).newbyteorder("<"), codec.read
+        made_from = [FORMAT, digest.hexdigest(), codec.to_config()]
+        tokens = cached("text", made_from, lambda: (chunk.astype(dtype) for chunk in read(file, progress)))
         splits = split_stream(tokens, codec.num_states, length)
         notes = [] if isinstance(codec, Bytes) else file.notes()
         if looks_delimited(file):
@@ -66,9 +68,3 @@ def _codec(texts: Iterator[str], encoding: str) -> Text:
     if not Path(encoding).is_file():
         raise ValueError(f"encoding must be characters, bytes or the path of a tokenizer's JSON file, got {encoding!r}")
     return Tokenizer(Path(encoding).read_text(encoding="utf-8"))
-
-
-def _tokens(file: File, digest: str, codec: Text, progress: Progress | None) -> np.ndarray:
-    dtype = np.min_scalar_type(codec.num_states - 1).newbyteorder("<")
-    made_from = [FORMAT, digest, codec.to_config()]
-    return cached("text", made_from, lambda: (chunk.astype(dtype) for chunk in codec.read(file, progress)))
