@@ -97,19 +97,12 @@ def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
 
     def main(arguments: list[str]) -> int:
         if "calls" in parameters:
-            arguments = [_by_new_name(word) for word in arguments]
+            given, arguments = arguments, [re.sub(r"^--steps(?=$|=)", "--calls", word) for word in arguments]
+            if arguments != given:
+                notes.print("--steps is another name for --calls, the number of network calls")
         return parsed(bound, arguments, prog=f"dmb {function.__name__}")()
 
     return main
-
-
-def _by_new_name(word: str) -> str:
-    """`--calls`, for which `--steps` is an alias that says so."""
-    flag, equals, value = word.partition("=")
-    if flag != "--steps":
-        return word
-    notes.print("--steps is another name for --calls, the number of network calls")
-    return f"--calls{equals}{value}"
 
 
 def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, **options: Any) -> Any:
