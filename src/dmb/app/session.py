@@ -17,8 +17,7 @@ from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridges import Bridge
-from dmb.data import DataSet
-from dmb.data.codecs import Picture
+from dmb.data import DataSet, Picture
 from dmb.training import BridgeLearner, Engine, Fact, Trainer, TrainingReport, TrainingSettings
 from dmb.training.engine import engine, exit_now
 
@@ -53,7 +52,8 @@ def session(
     with counting(of_first_process(console), "reading the data") as progress:
         if resume:
             run = Run.open(path, own)
-            _check_same_model(run.recipe, recipe)
+            if changed := [name for name in run.recipe.differences(recipe) if name.startswith(MODEL)]:
+                raise ValueError(f"{', '.join(changed)} cannot change during a run: start another run with dmb train")
             data = run.data(progress=progress)
         else:
             Run.check_free(path)
