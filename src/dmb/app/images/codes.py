@@ -24,9 +24,8 @@ from torch import Tensor
 
 from dmb._core.files import write_array, write_json
 from dmb.app.images.autoencoder import VQVAE
-from dmb.data import Codec, DataSet, Picture, Rows
+from dmb.data import Codec, DataSet, Grid, ImageCodec, Picture, Rows
 from dmb.data.codecs.base import filled
-from dmb.data.codecs.images import Grid, ImageCodec
 from dmb.data.loading import is_name, load
 from dmb.data.reading import Progress, as_value_error, ignore_progress, mapped
 from dmb.data.splits import Splits

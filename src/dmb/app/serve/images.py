@@ -14,8 +14,7 @@ from dmb.app.images import Codes
 from dmb.app.serve.actions import Scene, told
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.options import whole
-from dmb.data import Grid, Picture
-from dmb.data.codecs import Images
+from dmb.data.codecs import Grid, Images, Picture
 
 # pixels of the longer side on the page; the same of an uploaded picture at most; the share of a token that must be
 # brushed over to be erased; what an encoder sees there

@@ -11,8 +11,7 @@ from dmb.app.report.contents import Block
 from dmb.app.report.examples import address, alike, gallery
 from dmb.app.report.symbols import NAME
 from dmb.app.serve.model import Certainty, Film, Playground
-from dmb.data import Columns
-from dmb.data.codecs import Cells, Images
+from dmb.data.codecs import Cells, Columns, Images
 
 MOST_SHOWN = 20  # rows of a table on the page; a file has them all
 EMPTY = "∅"  # stands for padding that is noise
