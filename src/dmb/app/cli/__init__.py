@@ -93,18 +93,13 @@ def overview() -> str:
         "`dmb COMMAND --help` explains a command; `dmb --version` prints the version."
     )
 
-    if error.filename is None:
-        return f"the output cannot be written: {error.strerror}"
-    return f"{error.filename} cannot be used: {error.strerror}"
-
 
 def _described(error: Exception) -> str:
     """An error in words; one of the system without a file's name is about the output."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
-    if error.filename is None:
-        return f"the output cannot be written: {error.strerror}"
-    return f"{error.filename} cannot be used: {error.strerror}"
+    subject = "the output cannot be written" if error.filename is None else f"{error.filename} cannot be used"
+    return f"{subject}: {error.strerror}"
 
 
 def _out_of_memory(error: Exception) -> bool:
