@@ -40,15 +40,13 @@ class Recipe:
 
     def sections(self) -> dict[str, Any]:
         """The parts that have settings: dataclasses, ours or the user's."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if is_dataclass(value)}
+        return {each.name: value for each in fields(self) if is_dataclass(value := getattr(self, each.name))}
 
     def settings(self) -> dict[str, Any]:
         """Every setting with its value, by section and name: `network.width`."""
-        found = {"head": self.head}
-        for section, value in self.sections().items():
-            found |= {f"{section}.{each.name}": getattr(value, each.name) for each in fields(value)}
-        return found
+        parts = self.sections().items()
+        own = {f"{name}.{each.name}": getattr(part, each.name) for name, part in parts for each in fields(part)}
+        return {"head": self.head, **own}
 
     def differences(self, other: "Recipe") -> dict[str, Any]:
         """The settings of `other` that differ from this recipe's."""
