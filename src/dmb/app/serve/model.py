@@ -122,7 +122,6 @@ class Playground(OpenRun):
     def __init__(self, run: Run, device: str = "cpu"):
         super().__init__(run, device)
         self.bridge.eval().requires_grad_(False)
-        self.calls = 0  # network calls of all draws so far
         self._per_call, self._per_row = self._measured()
 
     # -- drawing ------------------------------------------------------------------------------------------------------
@@ -166,7 +165,6 @@ class Playground(OpenRun):
                 generator=generator,
             )  # fmt: skip
             for step, state in enumerate(states, 1):
-                self.calls += 1
                 if film is not None and not finished:
                     film.add(state)
                 share = (len(finished) + min(1.0, step / (per_batch + 1))) / len(batches)
@@ -188,7 +186,6 @@ class Playground(OpenRun):
             log_p = self.bridge.log_posterior(x[rows].to(device), t, label, known)
             found = log_p.float().max(-1)
             likeliest[rows], probability[rows] = found.indices.cpu(), found.values.exp().cpu()
-            self.calls += 1
         if given is not None:
             likeliest, probability = torch.where(given, x, likeliest), torch.where(given, 1.0, probability)
         return Certainty(likeliest, probability)
@@ -229,14 +226,12 @@ class Playground(OpenRun):
         if blank.any():
             given, generator = blank.expand(ROWS, -1), seeded(seed, "bound", "rest", device=bridge.device)
             for state in bridge.trajectory(1, template=template, label=classes, generator=generator):
-                self.calls += 1
                 x = state.x.cpu()
                 yield Estimate(math.nan, math.nan, count, x[0], 0.0)
         total, variance, generator = 0.0, 0.0, seeded(seed, "bound", device=bridge.device)
         for done in range(1, ROUNDS + 1):
             label_of_rows = None if classes is None else classes.expand(ROWS)
             found = bridge.bound(x.expand(ROWS, -1), given=given, label=label_of_rows, generator=generator)
-            self.calls += 1
             total, variance = total + found.nats, variance + found.variance / ROWS
             nats, stderr = total / done, math.sqrt(variance) / done
             yield Estimate(nats / math.log(2), stderr / math.log(2), count, x[0], done / ROUNDS)
