@@ -17,6 +17,12 @@ from dmb.data import DataSet
 from dmb.data.reading import as_value_error
 from dmb.training import Engine, TrainingSettings, check_trainable
 
+SECTIONS: dict[str, type[Any]] = {
+    "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
+    "training": TrainingSettings,
+}  # fmt: skip
+"""The sections of a recipe that has none of the user's own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -109,12 +115,7 @@ class Recipe:
         """
         if not isinstance(config, dict):
             raise ValueError(f"not a recipe: {config!r}")
-        kinds: dict[str, Any] = {
-            "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
-            "training": TrainingSettings,
-        }  # fmt: skip
-        if like is not None:
-            kinds = {name: type(value) for name, value in like.sections().items()}
+        kinds = SECTIONS if like is None else {name: type(value) for name, value in like.sections().items()}
         config = _upgraded(config)
         with as_value_error("not a recipe", KeyError, TypeError, ValueError):
             given = {each.name: config[each.name] for each in fields(cls)}
