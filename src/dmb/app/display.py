@@ -65,8 +65,7 @@ class Display:
 
     def _facts(self, report: Report) -> list[Fact]:
         facts = report.facts()
-        chosen_by = any(fact.main for fact in facts)
-        return [*facts, self.baseline] if self.baseline is not None and chosen_by else facts
+        return [*facts, self.baseline] if self.baseline is not None and any(fact.main for fact in facts) else facts
 
     def _bar(self, report: Report) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))

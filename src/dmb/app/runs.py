@@ -138,14 +138,16 @@ class Run:
             return cls(path, there, codec, about)
 
     def _write_config(self) -> None:
-        config = {
-            "format": FORMAT,
-            **self.about,
-            "command": command_line(self.recipe, self.path),
-            "recipe": self.recipe.to_json(),
-            "codec": self.codec.to_config(),
-        }
-        write_json(self.path / "run.json", config)
+        write_json(
+            self.path / "run.json",
+            {
+                "format": FORMAT,
+                **self.about,
+                "command": command_line(self.recipe, self.path),
+                "recipe": self.recipe.to_json(),
+                "codec": self.codec.to_config(),
+            },
+        )
 
     def change(self, recipe: Recipe) -> None:
         """Continue with other settings."""

@@ -100,8 +100,7 @@ class VQVAE(Pretrained):
     @torch.no_grad()
     def encode(self, images: UInt8[Tensor, "b h w c"]) -> Int[Tensor, "b d"]:
         """The tokens of images, by row of the grid; any number of images, in batches."""
-        parts = [self.quantizer.nearest(self._vectors(self._pixels(part))) for part in images.split(_BATCH)]
-        return torch.cat(parts)
+        return torch.cat([self.quantizer.nearest(self._vectors(self._pixels(part))) for part in images.split(_BATCH)])
 
     @torch.no_grad()
     def decode(self, tokens: Int[Tensor, "b d"]) -> UInt8[Tensor, "b h w c"]:

@@ -92,8 +92,7 @@ def rates(lines: dict[str, Values]) -> Figure:
     figure, axes = _panel()
     floor = 1e-3 * max(values.max() for values in lines.values())
     for colour, (name, values) in zip((GREY, *COLOURS), lines.items(), strict=False):
-        clock = np.arange(1, len(values) + 1)
-        axes.plot(clock, values.clip(floor), color=colour, label=name, marker="o", markersize=3.5)
+        axes.plot(1 + np.arange(len(values)), values.clip(floor), color=colour, label=name, marker="o", markersize=3.5)
     axes.set(xlabel="rank that a clock leads into", ylabel="rate", yscale="log")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     return _with_legend(figure)
