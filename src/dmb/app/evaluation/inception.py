@@ -189,8 +189,10 @@ def _known() -> Path:
     for path in filter(Path.exists, map(folder.joinpath, WEIGHTS)):
         wanted, found = WEIGHTS[path.name], digest_of(existing(path))
         if not found.startswith(wanted):
-            otherwise = "delete it, or give it as --weights FILE if you trust it"
-            raise ValueError(f"{path} must have the SHA-256 {wanted[:12]}…, got {found[:12]}…: {otherwise}")
+            raise ValueError(
+                f"{path} must have the SHA-256 {wanted[:12]}…, got {found[:12]}…: "
+                "delete it, or give it as --weights FILE if you trust it"
+            )
         return path
     raise ValueError(f"no Inception weights in {folder}: put {URL} there, or give --weights FILE")
 

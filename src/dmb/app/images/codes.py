@@ -168,8 +168,9 @@ def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress 
             progress(done, sum(counts.values()))
         write_array(folder / f"{part}.npy", np.concatenate(codes))
         if labels is not None:
-            smallest = np.min_scalar_type(images.num_classes - 1)
-            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(smallest))
+            write_array(
+                folder / f"{part}_labels.npy", labels.numpy().astype(np.min_scalar_type(images.num_classes - 1))
+            )
     ratio, used = vqvae.judged(torch.from_numpy(np.concatenate([*picture.shown(images.test)])))
     about = {
         "format": FORMAT,

@@ -23,8 +23,7 @@ def learned(contents: Contents) -> list[Block]:
     makers = {
         "cycles": _cycles, "rates": _by_clock, "survival": _survival, "speeds": _speeds, "clocks": _over_training
     }  # fmt: skip
-    blocks = (makers[name](contents) for name in contents.bridge.figures)
-    return [block for block in blocks if block is not None]
+    return [block for name in contents.bridge.figures if (block := makers[name](contents)) is not None]
 
 
 @torch.no_grad()

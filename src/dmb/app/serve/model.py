@@ -78,8 +78,7 @@ class Film:
             self.frames.append(state.x[:KEPT].cpu().int())
         self._seen += 1
         if len(self.t) > 2 * FRAMES:
-            kept = range(0, len(self.t), 2)
-            self.t, self.frames = [self.t[k] for k in kept], [self.frames[k] for k in kept]
+            self.t, self.frames = self.t[::2], self.frames[::2]
             self._every *= 2
 
     def __len__(self) -> int:
