@@ -56,17 +56,16 @@ class Display:
         where = [*last.place(), Fact("phase", last.phases[last.phase])]
         for facts in (where, *map(self._facts, latest)):
             table.add_row(*(cell for fact in facts for cell in (fact.name, _value(fact))))
-        parts: list[Table | Progress | Panel] = [table, self._bar(last)]
-        for report in latest:
-            if report.sample is not None:
-                title = f"a sample at step {report.step}"
-                parts.append(Panel(Text(report.shown(self.codec)), title=title, title_align="left"))
-        return Group(*parts)
+        samples = [
+            Panel(Text(report.shown(self.codec)), title=f"a sample at step {report.step}", title_align="left")
+            for report in latest
+            if report.sample is not None
+        ]
+        return Group(table, self._bar(last), *samples)
 
     def _facts(self, report: Report) -> list[Fact]:
         facts = report.facts()
-        chosen_by = any(fact.main for fact in facts)
-        return [*facts, self.baseline] if self.baseline is not None and chosen_by else facts
+        return [*facts, self.baseline] if self.baseline is not None and any(fact.main for fact in facts) else facts
 
     def _bar(self, report: Report) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))

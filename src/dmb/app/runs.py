@@ -75,18 +75,15 @@ class Run:
             "class_names": list(data.class_names),
         }
         run = cls(path, recipe, data.codec, about)
-        try:
-            (path / "samples").mkdir(parents=True, exist_ok=True)
-            marginals = data.marginals()
-            if (marginals == marginals[:1]).all():  # as all positions of a text share one row
-                marginals = marginals[:1]
-            examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
-            write_tensors(path / SUMMARY, {"marginals": marginals, "examples": examples})
-            if isinstance(data.codec, Codes):
-                data.codec.keep(path / VQVAE_COPY)
-            run._write_config()  # last: a folder without run.json counts as unfinished, and may be made again
-        except OSError as error:
-            raise ValueError(f"cannot write to {path}: {error.strerror or error}") from error
+        (path / "samples").mkdir(parents=True, exist_ok=True)
+        marginals = data.marginals()
+        if (marginals == marginals[:1]).all():  # as all positions of a text share one row
+            marginals = marginals[:1]
+        examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
+        write_tensors(path / SUMMARY, {"marginals": marginals, "examples": examples})
+        if isinstance(data.codec, Codes):
+            data.codec.keep(path / VQVAE_COPY)
+        run._write_config()  # last: a folder without run.json counts as unfinished, and may be made again
         return run
 
     @staticmethod
@@ -138,14 +135,16 @@ class Run:
             return cls(path, there, codec, about)
 
     def _write_config(self) -> None:
-        config = {
-            "format": FORMAT,
-            **self.about,
-            "command": command_line(self.recipe, self.path),
-            "recipe": self.recipe.to_json(),
-            "codec": self.codec.to_config(),
-        }
-        write_json(self.path / "run.json", config)
+        write_json(
+            self.path / "run.json",
+            {
+                "format": FORMAT,
+                **self.about,
+                "command": command_line(self.recipe, self.path),
+                "recipe": self.recipe.to_json(),
+                "codec": self.codec.to_config(),
+            },
+        )
 
     def change(self, recipe: Recipe) -> None:
         """Continue with other settings."""
@@ -230,21 +229,21 @@ class Run:
     ) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""
         step = of_step(evaluated)
-        try:
-            with locked(self.path, ".evaluation.lock", wait=True):
-                results = read_evaluations(self.path)
-                if isinstance(result, list):
-                    parts = {found.what: vars(found) | step for found in result}
-                    results.setdefault(result[0].kind, {})[result[0].split] = parts
-                elif isinstance(result, SamplerBound):
-                    bounds = results.setdefault(result.kind, {}).setdefault(result.split, {})
-                    bounds.setdefault(result.sampler, {})[str(result.calls)] = vars(result) | step
-                else:
-                    place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
-                    place[result.split] = vars(result) | step
-                write_json(self.path / EVALUATION, results)
-        except ValueError as error:
-            raise ValueError(f"the result was printed, but cannot be stored: {error}") from error
+        with (
+            as_value_error("the result was printed, but cannot be stored", ValueError),
+            locked(self.path, ".evaluation.lock", wait=True),
+        ):
+            results = read_evaluations(self.path)
+            if isinstance(result, list):
+                parts = {found.what: vars(found) | step for found in result}
+                results.setdefault(result[0].kind, {})[result[0].split] = parts
+            elif isinstance(result, SamplerBound):
+                bounds = results.setdefault(result.kind, {}).setdefault(result.split, {})
+                bounds.setdefault(result.sampler, {})[str(result.calls)] = vars(result) | step
+            else:
+                place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
+                place[result.split] = vars(result) | step
+            write_json(self.path / EVALUATION, results)
 
 
 def of_step(evaluated: Record | None) -> dict[str, int | None]:

@@ -17,8 +17,7 @@ from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridges import Bridge
-from dmb.data import DataSet
-from dmb.data.codecs import Picture
+from dmb.data import DataSet, Picture
 from dmb.training import BridgeLearner, Engine, Fact, Trainer, TrainingReport, TrainingSettings
 from dmb.training.engine import engine, exit_now
 
@@ -53,7 +52,8 @@ def session(
     with counting(of_first_process(console), "reading the data") as progress:
         if resume:
             run = Run.open(path, own)
-            _check_same_model(run.recipe, recipe)
+            if changed := [name for name in run.recipe.differences(recipe) if name.startswith(MODEL)]:
+                raise ValueError(f"{', '.join(changed)} cannot change during a run: start another run with dmb train")
             data = run.data(progress=progress)
         else:
             Run.check_free(path)
@@ -131,8 +131,7 @@ def ended(number: int, fabric: Engine) -> int:
 def introduce(console: Console, data: DataSet) -> None:
     """Print how the data were read."""
     first, *others = data.describe()
-    for line in (f"{data.name}: {first}", *others):
-        say(console, line)
+    say(console, "\n".join([f"{data.name}: {first}", *others]))
 
 
 def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -> float:
@@ -147,13 +146,6 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
         trial.score_step()
         seconds.append(time.perf_counter() - began)
     return 1.2 * statistics.median(seconds[1:]) * settings.total_steps  # the first warms up; a fifth for evaluations
-
-
-def _check_same_model(before: Recipe, now: Recipe) -> None:
-    changed = [name for name in before.differences(now) if name.startswith(MODEL)]
-    if changed:
-        names = ", ".join(changed)
-        raise ValueError(f"{names} cannot change during a run: start another run with dmb train")
 
 
 def _finished(run: Run, last: TrainingReport) -> str:

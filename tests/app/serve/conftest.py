@@ -35,7 +35,19 @@ def digits_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def playgrounds(text_run, table_run, digits_run):
-    return {"text": Playground(text_run), "table": Playground(table_run), "digits": Playground(digits_run)}
+    return {name: counted(Playground(run)) for name, run in
+            {"text": text_run, "table": table_run, "digits": digits_run}.items()}  # fmt: skip
+
+
+def counted(playground):
+    """The same with a count of the calls of its network."""
+
+    def count(*_):
+        playground.calls += 1
+
+    playground.calls = 0
+    playground.bridge.network.register_forward_hook(count)
+    return playground
 
 
 def table_data(folder):

@@ -72,7 +72,9 @@ def _called(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        raise ValueError(_no_such_command(name))
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"try {', '.join(COMMANDS)}"
+        raise ValueError(f"no command called {name!r}: {hint}")
     with ending_at_once():
         command = import_module(f"dmb.app.cli.{name}")
     try:
@@ -92,18 +94,12 @@ def overview() -> str:
     )
 
 
-def _no_such_command(name: str) -> str:
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"no command called {name!r}: " + (f"did you mean {close[0]}?" if close else f"try {', '.join(COMMANDS)}")
-
-
 def _described(error: Exception) -> str:
     """An error in words; one of the system without a file's name is about the output."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
-    if error.filename is None:
-        return f"the output cannot be written: {error.strerror}"
-    return f"{error.filename} cannot be used: {error.strerror}"
+    subject = "the output cannot be written" if error.filename is None else f"{error.filename} cannot be used"
+    return f"{subject}: {error.strerror}"
 
 
 def _out_of_memory(error: Exception) -> bool:

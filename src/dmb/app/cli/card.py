@@ -5,7 +5,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from dmb.app.cli.parsing import OutFile, OwnRecipe, RunFolder, command
-from dmb.app.display import notes
+from dmb.app.display import notes, say
 from dmb.app.report.card import write_card
 from dmb.app.runs import Run
 
@@ -27,8 +27,7 @@ def card(
     """
     path = write_card(Run.open(run, recipe), out, licence=license_)
     if license_ is None:
-        hint = "The card states no licence, so others may not use the model: --license mit, for example."
-        notes.print(hint, highlight=False, soft_wrap=True)
+        say(notes, "The card states no licence, so others may not use the model: --license mit, for example.")
     print(path)
     return 0
 

@@ -10,7 +10,7 @@ from dmb.app.display import counting, notes
 from dmb.app.runs import Run
 from dmb.data import Columns
 from dmb.data.codecs.columns import write_cells
-from dmb.data.reading import existing
+from dmb.data.reading import as_value_error, existing
 from dmb.data.sources.table import read_table
 from dmb.tables import TableModel
 from dmb.training.engine import device
@@ -45,10 +45,8 @@ def impute(
     model = TableModel.of(folder.bridge(device(accelerator)), codec)
     with counting(notes, "reading the table") as progress:
         content = read_table(existing(table), codec.names, progress)
-    try:
+    with as_value_error(str(table), ValueError):
         columns = model.filled(content, draw, seed)
-    except ValueError as error:
-        raise ValueError(f"{table}: {error}") from error
     write_cells(out, columns)
     print(out)
     return 0

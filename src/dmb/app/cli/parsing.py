@@ -6,7 +6,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -97,19 +97,12 @@ def command(function: Callable[..., int]) -> Callable[[list[str]], int]:
 
     def main(arguments: list[str]) -> int:
         if "calls" in parameters:
-            arguments = [_by_new_name(word) for word in arguments]
+            given, arguments = arguments, [re.sub(r"^--steps(?=$|=)", "--calls", word) for word in arguments]
+            if arguments != given:
+                notes.print("--steps is another name for --calls, the number of network calls")
         return parsed(bound, arguments, prog=f"dmb {function.__name__}")()
 
     return main
-
-
-def _by_new_name(word: str) -> str:
-    """`--calls`, for which `--steps` is an alias that says so."""
-    flag, equals, value = word.partition("=")
-    if flag != "--steps":
-        return word
-    notes.print("--steps is another name for --calls, the number of network calls")
-    return f"--calls{equals}{value}"
 
 
 def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, default: Any = tyro.MISSING_NONPROP) -> Any:
@@ -170,8 +163,7 @@ def one_line(box: str, options: str = "") -> str:
     """
     lines = [line.strip("│ ") for line in box.splitlines()]
     lines = lines[1:] if box.startswith("╭") else lines[2:]  # drop the title (and its underline in simple terminals)
-    rules = [place for place, line in enumerate(lines) if line and set(line) <= set("─-")]
-    message = " ".join(lines[: rules[0] if rules else None]).rstrip(".")
+    message = " ".join(takewhile(lambda line: not line or set(line) - set("─-"), lines)).rstrip(".")  # up to a rule
     message = re.sub(r"^Error parsing [a-z]+: ", "", message)  # of a whole section: the message names the setting
     for said, meant in _PLAIN.items():
         message = re.sub(rf"^Error parsing (--[\w-]+): (?:.*: )?{said}", rf"\1 must be {meant}, got \2", message)

@@ -49,15 +49,10 @@ class Tokenize:
 
 
 def main(arguments: list[str]) -> int:
-    """Parse the command line; to resume, parse it again with the previous settings as defaults."""
-    flags = parsed(Tokenize, arguments, prog="dmb tokenize")
-    if flags.resume and (flags.out / SETTINGS).is_file():
-        flags = parsed(Tokenize, arguments, prog="dmb tokenize", default=_begun(flags))
-    return tokenize(flags)
-
-
-def tokenize(flags: Tokenize) -> int:
     """Train a VQ-VAE on images, and write their codes; 0, or 128 plus the number of the signal that stopped it."""
+    flags = parsed(Tokenize, arguments, prog="dmb tokenize")
+    if flags.resume and (flags.out / SETTINGS).is_file():  # its settings are the defaults
+        flags = parsed(Tokenize, arguments, prog="dmb tokenize", default=_begun(flags))
     source, out, settings = from_anywhere(flags.source), flags.out, flags.settings
     going_on = _going_on(replace(flags, source=source))
     console = of_first_process(notes)

@@ -272,8 +272,7 @@ def image_quality(
 
     def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
         with progress(f"features of {len(images):,} {what}") as advance:
-            network = real.network.to(bridge.device)
-            return features(network, images, progress=advance)
+            return features(real.network.to(bridge.device), images, progress=advance)
 
     made = seen(samples, "samples")
     training = real.pictures("train")

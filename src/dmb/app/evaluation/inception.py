@@ -127,8 +127,8 @@ class Inception(nn.Module):
         return self._pooled(((pixels - 128) / 128).permute(0, 3, 1, 2))
 
     def _pooled(self, x: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b f"]:
-        folded = dict(zip(_names(), zip(self.folded[::2], self.folded[1::2], strict=True), strict=True))
-        for prefix, branches in NETWORK.items():
+        folded = zip(self.folded[::2], self.folded[1::2], strict=True)  # in the order in which they are used
+        for branches in NETWORK.values():
             outputs, done = list[Tensor](), dict[str, Tensor]()
             for branch in branches:
                 y = x
@@ -138,8 +138,7 @@ class Inception(nn.Module):
                         continue
                     if word not in done:
                         stride, same = 2 if word.endswith("/2") else 1, not word.endswith(("/2", "!"))
-                        weights = folded[_name(prefix, word)]
-                        done[word] = F.conv2d(y, *weights, stride, "same" if same else "valid").relu_()
+                        done[word] = F.conv2d(y, *next(folded), stride, "same" if same else "valid").relu_()
                     y = done[word]
                 outputs.append(y)
             x = torch.cat(outputs, dim=1)
@@ -176,14 +175,12 @@ def resize(images: Float[Tensor, "b h w c"], height: int, width: int) -> Float[T
     return images
 
 
-def _name(prefix: str, word: str) -> str:
-    return prefix + word.rstrip("!").removesuffix("/2")
-
-
 def _names() -> list[str]:
     """What all convolutions are called in files, in order."""
     words = [(prefix, word) for prefix, branches in NETWORK.items() for word in " ".join(branches).split()]
-    return list(dict.fromkeys(_name(prefix, word) for prefix, word in words if word not in _POOLS))
+    return list(
+        dict.fromkeys(prefix + word.rstrip("!").removesuffix("/2") for prefix, word in words if word not in _POOLS)
+    )
 
 
 def _known() -> Path:
@@ -192,8 +189,10 @@ def _known() -> Path:
     for path in filter(Path.exists, map(folder.joinpath, WEIGHTS)):
         wanted, found = WEIGHTS[path.name], digest_of(existing(path))
         if not found.startswith(wanted):
-            otherwise = "delete it, or give it as --weights FILE if you trust it"
-            raise ValueError(f"{path} must have the SHA-256 {wanted[:12]}…, got {found[:12]}…: {otherwise}")
+            raise ValueError(
+                f"{path} must have the SHA-256 {wanted[:12]}…, got {found[:12]}…: "
+                "delete it, or give it as --weights FILE if you trust it"
+            )
         return path
     raise ValueError(f"no Inception weights in {folder}: put {URL} there, or give --weights FILE")
 

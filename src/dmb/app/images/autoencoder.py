@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -64,15 +64,11 @@ class VQVAE(Pretrained):
         if min(channels, width) < 1:
             raise ValueError(f"channels and width must be at least 1, got {channels} and {width}")
         self.size, self.channels, self.grid, self.codes = size, channels, grid, codes
-        self._sizes = {"width": width, "blocks": blocks, "code_width": code_width, "decay": decay, "revive": revive}
-        self.encoder = _encoder(channels, width, blocks, halvings, code_width)
+        self.width, self.blocks, self.code_width, self.decay, self.revive = width, blocks, code_width, decay, revive
+        widths = [channels, *(max(1, width >> left) for left in reversed(range(halvings)))]
+        self.encoder = _encoder(widths, blocks, code_width)
         self.quantizer = Quantizer(codes, code_width, decay=decay, revive=revive)
-        self.decoder = _decoder(channels, width, blocks, halvings, code_width)
-
-    def config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        own = {"size": self.size, "channels": self.channels, "grid": self.grid, "codes": self.codes}
-        return own | self._sizes
+        self.decoder = _decoder(widths[::-1], blocks, code_width)
 
     @property
     def device(self) -> torch.device:
@@ -104,8 +100,7 @@ class VQVAE(Pretrained):
     @torch.no_grad()
     def encode(self, images: UInt8[Tensor, "b h w c"]) -> Int[Tensor, "b d"]:
         """The tokens of images, by row of the grid; any number of images, in batches."""
-        parts = [self.quantizer.nearest(self._vectors(self._pixels(part))) for part in images.split(_BATCH)]
-        return torch.cat(parts)
+        return torch.cat([self.quantizer.nearest(self._vectors(self._pixels(part))) for part in images.split(_BATCH)])
 
     @torch.no_grad()
     def decode(self, tokens: Int[Tensor, "b d"]) -> UInt8[Tensor, "b h w c"]:
@@ -169,28 +164,21 @@ class VQVAE(Pretrained):
 # 0.8 of the time it takes with group norm and SiLU, and of that with upsampling before plain convolutions.
 
 
-def _encoder(channels: int, width: int, blocks: int, halvings: int, code_width: int) -> nn.Sequential:
-    """Pixels `[b, channels, size, size]` to vectors `[b, code_width, grid, grid]`; `size = grid · 2^halvings`."""
-    widths = _widths(width, halvings)
+def _encoder(widths: list[int], blocks: int, code_width: int) -> nn.Sequential:
+    """Pixels `[b, channels, size, size]` to vectors `[b, code_width, grid, grid]`: each of `widths` halves the size."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip([channels, *widths], widths, strict=False):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Conv2d(inputs, outputs, 4, stride=2, padding=1), nn.ReLU()]
-    layers = [*layers[:-1], *(_Block(width) for _ in range(blocks)), nn.ReLU(), nn.Conv2d(width, code_width, 1)]
-    return nn.Sequential(*layers)
+    middle = (_Block(widths[-1]) for _ in range(blocks))
+    return nn.Sequential(*layers[:-1], *middle, nn.ReLU(), nn.Conv2d(widths[-1], code_width, 1))
 
 
-def _decoder(channels: int, width: int, blocks: int, halvings: int, code_width: int) -> nn.Sequential:
+def _decoder(widths: list[int], blocks: int, code_width: int) -> nn.Sequential:
     """The way back."""
-    widths = _widths(width, halvings)[::-1]
-    layers: list[nn.Module] = [nn.Conv2d(code_width, width, 3, padding=1), *(_Block(width) for _ in range(blocks))]
-    for inputs, outputs in zip(widths, [*widths[1:], channels], strict=True):
+    layers = [nn.Conv2d(code_width, widths[0], 3, padding=1), *(_Block(widths[0]) for _ in range(blocks))]
+    for inputs, outputs in pairwise(widths):
         layers += [nn.ReLU(), nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1)]
     return nn.Sequential(*layers)
-
-
-def _widths(width: int, halvings: int) -> list[int]:
-    """Twice as wide at every halving, up to `width`."""
-    return [max(1, width >> left) for left in reversed(range(halvings))]
 
 
 class _Block(nn.Module):

@@ -13,6 +13,7 @@ tokenizer.json            a summary; written last: a folder without it is not fi
 
 import json
 import shutil
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,8 @@ from torch import Tensor
 
 from dmb._core.files import write_array, write_json
 from dmb.app.images.autoencoder import VQVAE
-from dmb.data import Codec, DataSet, Picture, Rows
+from dmb.data import Codec, DataSet, Grid, ImageCodec, Picture, Rows
 from dmb.data.codecs.base import filled
-from dmb.data.codecs.images import Grid, ImageCodec
 from dmb.data.loading import is_name, load
 from dmb.data.reading import Progress, as_value_error, ignore_progress, mapped
 from dmb.data.splits import Splits
@@ -58,25 +58,24 @@ class Codes(ImageCodec):
     def __init__(self, vqvae: str, digest: str, grid: int, codes: int, shape: list[int]):
         super().__init__(shape, num_states=codes, num_positions=grid**2, across=grid)
         self.vqvae, self.digest, self.grid, self.codes = vqvae, digest, grid, codes
-        self._loaded: VQVAE | None = None
 
     def keep(self, folder: Path) -> None:
         """Put a copy of the VQ-VAE there; and, if its folder has them, of its sheet and its summary."""
-        self._model().write(folder)
+        self._model.write(folder)
         for name, kept in ((SHEET, SHEET), (SUMMARY, KEPT)):
             if (Path(self.vqvae) / name).is_file():
                 shutil.copyfile(Path(self.vqvae) / name, folder / kept)
 
     def vectors(self) -> Float[Tensor, "n e"]:
         """The codebook: the vector of every code, for `dmb.processes.grouping.by_vectors`."""
-        return self._model().quantizer.codebook.detach().cpu().clone()
+        return self._model.quantizer.codebook.detach().cpu().clone()
 
     def encode(self, images: UInt8[np.ndarray, "b h w c"]) -> Int[np.ndarray, "b d"]:
         """The tokens of images."""
-        return self._model().encode(torch.from_numpy(images)).numpy()
+        return self._model.encode(torch.from_numpy(images)).numpy()
 
     def images(self, tokens: Int[Tensor, "b d"]) -> UInt8[np.ndarray, "b h w c"]:
-        return self._model().decode(torch.from_numpy(self.legal(tokens))).numpy()
+        return self._model.decode(torch.from_numpy(self.legal(tokens))).numpy()
 
     def template(self, text: str, num_positions: int, blank: str = "_") -> Int[Tensor, " d"]:
         """The path of a `.png`; or, as for `Grid`, a `.npy` of codes or numbers.
@@ -93,15 +92,14 @@ class Codes(ImageCodec):
         cells = unknown.reshape(self.grid, height // self.grid, self.grid, width // self.grid).any((1, 3))
         return filled(np.where(cells.ravel(), -1, tokens), num_positions)
 
+    @cached_property
     def _model(self) -> VQVAE:
-        if self._loaded is None:
-            if not Path(self.vqvae).is_dir():
-                raise ValueError(f"{self.vqvae} must hold the VQ-VAE of these codes, got no such folder")
-            vqvae = VQVAE.from_pretrained(self.vqvae)
-            if vqvae.digest() != self.digest:
-                raise ValueError(f"{self.vqvae} holds another VQ-VAE than the one that made this model's codes")
-            self._loaded = vqvae
-        return self._loaded
+        if not Path(self.vqvae).is_dir():
+            raise ValueError(f"{self.vqvae} must hold the VQ-VAE of these codes, got no such folder")
+        vqvae = VQVAE.from_pretrained(self.vqvae)
+        if vqvae.digest() != self.digest:
+            raise ValueError(f"{self.vqvae} holds another VQ-VAE than the one that made this model's codes")
+        return vqvae
 
 
 def is_codes(source: str | Path) -> bool:
@@ -170,8 +168,9 @@ def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress 
             progress(done, sum(counts.values()))
         write_array(folder / f"{part}.npy", np.concatenate(codes))
         if labels is not None:
-            smallest = np.min_scalar_type(images.num_classes - 1)
-            write_array(folder / f"{part}_labels.npy", labels.numpy().astype(smallest))
+            write_array(
+                folder / f"{part}_labels.npy", labels.numpy().astype(np.min_scalar_type(images.num_classes - 1))
+            )
     ratio, used = vqvae.judged(torch.from_numpy(np.concatenate([*picture.shown(images.test)])))
     about = {
         "format": FORMAT,

@@ -177,8 +177,9 @@ class TokenizerLearner(Learner):
         norm = gradient.item()
         if not math.isfinite(mean) or not (math.isfinite(norm) or skips_bad_steps(fabric)):
             what, cause = "gradient" if math.isfinite(mean) else "loss", cause_of(self.model.named_parameters())
-            where = f"at step {progress.step}: {cause}; try a lower learning_rate"
-            raise FloatingPointError(f"the {what} is not finite {where}")
+            raise FloatingPointError(
+                f"the {what} is not finite at step {progress.step}: {cause}; try a lower learning_rate"
+            )
         self._wrapped_optimiser.step()
         self._wrapped_optimiser.zero_grad()
         return mean, norm

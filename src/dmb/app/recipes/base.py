@@ -17,6 +17,12 @@ from dmb.data import DataSet
 from dmb.data.reading import as_value_error
 from dmb.training import Engine, TrainingSettings, check_trainable
 
+SECTIONS: dict[str, type[Any]] = {
+    "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
+    "training": TrainingSettings,
+}  # fmt: skip
+"""The sections of a recipe that has none of the user's own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -40,15 +46,13 @@ class Recipe:
 
     def sections(self) -> dict[str, Any]:
         """The parts that have settings: dataclasses, ours or the user's."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if is_dataclass(value)}
+        return {each.name: value for each in fields(self) if is_dataclass(value := getattr(self, each.name))}
 
     def settings(self) -> dict[str, Any]:
         """Every setting with its value, by section and name: `network.width`."""
-        found = {"head": self.head}
-        for section, value in self.sections().items():
-            found |= {f"{section}.{each.name}": getattr(value, each.name) for each in fields(value)}
-        return found
+        parts = self.sections().items()
+        own = {f"{name}.{each.name}": getattr(part, each.name) for name, part in parts for each in fields(part)}
+        return {"head": self.head, **own}
 
     def differences(self, other: "Recipe") -> dict[str, Any]:
         """The settings of `other` that differ from this recipe's."""
@@ -111,12 +115,7 @@ class Recipe:
         """
         if not isinstance(config, dict):
             raise ValueError(f"not a recipe: {config!r}")
-        kinds: dict[str, Any] = {
-            "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
-            "training": TrainingSettings,
-        }  # fmt: skip
-        if like is not None:
-            kinds = {name: type(value) for name, value in like.sections().items()}
+        kinds = SECTIONS if like is None else {name: type(value) for name, value in like.sections().items()}
         config = _upgraded(config)
         with as_value_error("not a recipe", KeyError, TypeError, ValueError):
             given = {each.name: config[each.name] for each in fields(cls)}

@@ -10,8 +10,7 @@ import torch
 from tyro.conf import Fixed
 
 from dmb.app.loading import load
-from dmb.data import Codec, DataSet, Kind
-from dmb.data.codecs import Columns, Grid, ImageCodec, Picture
+from dmb.data import Codec, Columns, DataSet, Grid, ImageCodec, Kind, Picture
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
 from dmb.orders import Fixed as OneOrder, Free, Random, Smooth, Streams, WriteOrder, waves
@@ -143,15 +142,12 @@ class DataChoice:
         progress: Callable[[int, int], None] | None = None,
     ) -> DataSet:
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
-        options = vars(self) | {"kinds": self._kinds()}
-        own, kind = options.pop("source"), options.pop("read_as")
-        return load(source or own, kind=kind, codec=codec, progress=progress, **options)
-
-    def _kinds(self) -> dict[str, str]:
         parts = [part.rpartition("=") for part in self.kinds.split(",") if part.strip()]
         if not all(name.strip() and equals for name, equals, _ in parts):
             raise ValueError(f"kinds must read column=kind,column=kind, got {self.kinds!r}")
-        return {name.strip(): kind.strip() for name, _, kind in parts}
+        options = vars(self) | {"kinds": {name.strip(): kind.strip() for name, _, kind in parts}}
+        own, kind = options.pop("source"), options.pop("read_as")
+        return load(source or own, kind=kind, codec=codec, progress=progress, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,12 +78,17 @@ def recipe_for(source: str) -> Recipe:
     if source in ("digits", "text8"):
         return RECIPES[source]()
     kind, path = kind_of(source), Path(source)
+    found = RECIPES[kind]()
     with suppress(Exception):  # a file can be broken in any way, which `load` will report
-        if kind == "array" and _is_large(path):
-            kind = "sequences"
-        if kind == "table":
-            return _sized(RECIPES[kind](), *size_of(path))
-    return RECIPES[kind]()
+        if kind == "array" and path.suffix.lower() == ".npy":
+            values = arrays(path)["array"]
+            if int(values[:1000].max()) * values[0].size > MLP_SIZE:
+                return RECIPES["sequences"]()
+        if kind == "table":  # as many steps as its rows need
+            rows, columns = size_of(path)
+            network = replace(found.network, dropout=0.0 if is_narrow(columns) else 0.1)
+            return replace(found, network=network, training=column_training(round(TRAINING_SHARE * rows), columns))
+    return found
 
 
 def command_line(wanted: Recipe, out: Path | None = None) -> str:
@@ -99,19 +104,6 @@ def command_line(wanted: Recipe, out: Path | None = None) -> str:
     flags = as_flags({name: value for name, value in changes.items() if name.rpartition(".")[2] not in idle})
     words = ["dmb", "train", wanted.data.source, "--recipe", wanted.name, *flags]
     return shlex.join(words + ([] if out is None else ["--out", str(out)]))
-
-
-def _is_large(path: Path) -> bool:
-    """Whether the arrays of a file are too large for an MLP."""
-    values = arrays(path)["array"] if path.suffix.lower() == ".npy" else None
-    return values is not None and int(values[:1000].max()) * values[0].size > MLP_SIZE
-
-
-def _sized(found: Recipe, rows: int, columns: int) -> Recipe:
-    """The recipe of a table with as many steps as its rows need."""
-    training = column_training(round(TRAINING_SHARE * rows), columns)
-    network = replace(found.network, dropout=0.0 if is_narrow(columns) else 0.1)
-    return replace(found, network=network, training=training)
 
 
 def _from_python(which: str) -> Recipe:

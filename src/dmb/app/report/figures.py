@@ -14,6 +14,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dmb.app.report.contents import Block
+
 INK = "#0b0c0e"  # becomes the colour of the page's own text, so that one figure serves light and dark
 BLUE, ORANGE, GREEN, GREY = "#2e86c8", "#d9662b", "#3f9a62", "#8a929b"  # legible on white and on black
 COLOURS = (BLUE, ORANGE, GREEN, "#9a6fc4", "#b8921f", "#cf5b94", "#2fa3a3", "#6c7ba8")
@@ -90,8 +92,7 @@ def rates(lines: dict[str, Values]) -> Figure:
     figure, axes = _panel()
     floor = 1e-3 * max(values.max() for values in lines.values())
     for colour, (name, values) in zip((GREY, *COLOURS), lines.items(), strict=False):
-        clock = np.arange(1, len(values) + 1)
-        axes.plot(clock, values.clip(floor), color=colour, label=name, marker="o", markersize=3.5)
+        axes.plot(1 + np.arange(len(values)), values.clip(floor), color=colour, label=name, marker="o", markersize=3.5)
     axes.set(xlabel="rank that a clock leads into", ylabel="rate", yscale="log")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     return _with_legend(figure)
@@ -110,6 +111,11 @@ def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
     axes.plot(after[0], color=BLUE, linewidth=2, label="at the last")
     axes.set(xlabel="position", ylabel="log speed")
     return _with_legend(figure)
+
+
+def as_block(figure: Figure, name: str, title: str, note: str = "") -> Block:
+    """The figure as a piece of a page, see `to_svg`."""
+    return Block(kind="figure", title=title, body=to_svg(figure, name), note=note)
 
 
 def to_svg(figure: Figure, name: str) -> str:

@@ -23,8 +23,7 @@ def learned(contents: Contents) -> list[Block]:
     makers = {
         "cycles": _cycles, "rates": _by_clock, "survival": _survival, "speeds": _speeds, "clocks": _over_training
     }  # fmt: skip
-    blocks = (makers[name](contents) for name in contents.bridge.figures)
-    return [block for block in blocks if block is not None]
+    return [block for name in contents.bridge.figures if (block := makers[name](contents)) is not None]
 
 
 @torch.no_grad()
@@ -77,8 +76,10 @@ def _cycles(contents: Contents) -> Block | None:
     if not rows:
         return None
     header = ["cycle", "KL(μ || p_0)", "J_Q before", "J_Q after", "clocks awake", "lowest bound on validation data"]
-    note = "In bits per token. KL: how far the estimate p_0 is from the marginals μ of the training data (Eq. 10)."
-    note += " J_Q: before and after Matrix-learning. Awake: a rate above a thousandth of the highest."
+    note = (
+        "In bits per token. KL: how far the estimate p_0 is from the marginals μ of the training data (Eq. 10). "
+        "J_Q: before and after Matrix-learning. Awake: a rate above a thousandth of the highest."
+    )
     return Block(kind="table", title="Algorithm 1, cycle by cycle", body=(header, rows), note=note)
 
 
@@ -91,9 +92,11 @@ def _by_clock(contents: Contents) -> Block | None:
     if len(seen) > 4:  # the first and the last
         seen = {name: record for i, (name, record) in enumerate(seen.items()) if i < 2 or i == len(seen) - 1}
     drawn = figures.rates({name: np.array(record.alpha) for name, record in seen.items()})
-    note = "The rate into each rank of the states, averaged over positions, before and after Matrix-learning."
-    note += " Rates below a thousandth of the highest are drawn as high as that."
-    return Block(kind="figure", title="Learned rates", body=figures.to_svg(drawn, "rates"), note=note)
+    note = (
+        "The rate into each rank of the states, averaged over positions, before and after Matrix-learning. "
+        "Rates below a thousandth of the highest are drawn as high as that."
+    )
+    return figures.as_block(drawn, "rates", "Learned rates", note)
 
 
 def _survival(contents: Contents) -> Block | None:
@@ -110,8 +113,7 @@ def _survival(contents: Contents) -> Block | None:
         names[line] = label if columns is None else f"{columns[position][:18]} = {label}"
     note = "The chance that a token is still unchanged, one line per state: the lower, the earlier it is destroyed."
     note += f" Only the {MOST_LINES} most frequent states are shown." if len(states) == MOST_LINES else ""
-    drawn = figures.to_svg(figures.survival(TIMES, chance, names), "survival")
-    return Block(kind="figure", title="What is destroyed when", body=drawn, note=note)
+    return figures.as_block(figures.survival(TIMES, chance, names), "survival", "What is destroyed when", note)
 
 
 def _speeds(contents: Contents) -> Block | None:
@@ -123,8 +125,7 @@ def _speeds(contents: Contents) -> Block | None:
     first, last, title = rows[0], rows[-1], "Learned speeds of positions"
     if contents.columns is None:
         grid = contents.view.grid if isinstance(contents.view, Images) else (1, len(first))
-        drawn = figures.to_svg(figures.speeds(first, last, grid), "speeds")
-        return Block(kind="figure", title=title, body=drawn, note=note)
+        return figures.as_block(figures.speeds(first, last, grid), "speeds", title, note)
     cells = [[contents.columns[i], f"{first[i]:.2f}", f"{last[i]:.2f}"] for i in np.argsort(last, kind="stable")]
     return Block(kind="table", title=title, body=(["column", "log speed at first", "at last"], cells), note=note)
 
@@ -145,8 +146,8 @@ def _over_training(contents: Contents) -> Block | None:
     note = f"Averaged over positions; {int((change > MOVED).sum()):,} of {len(change):,} changed by more than 5 %."
     what = "rates" if isinstance(process, BridgeProcess) else "exponents"
     note += "" if what == "rates" else " The larger an exponent, the later its state is masked."
-    drawn = figures.to_svg(figures.over_steps(lines, f"mean {what[:-1]}"), "learned")
-    return Block(kind="figure", title=f"Learned {what} that moved most", body=drawn, note=note)
+    drawn = figures.over_steps(lines, f"mean {what[:-1]}")
+    return figures.as_block(drawn, "learned", f"Learned {what} that moved most", note)
 
 
 def _clock(contents: Contents, k: int) -> str:

@@ -11,7 +11,7 @@ from dmb.app.evaluation import Likelihood, RecordQuality, TableQuality
 from dmb.app.records import Record, read_records, read_tables, validations
 from dmb.app.report.contents import Block, Contents, OpenRun
 from dmb.app.report.examples import address
-from dmb.app.report.figures import BLUE, GREY, Line, over_steps, to_svg
+from dmb.app.report.figures import BLUE, GREY, Line, as_block, over_steps
 from dmb.data.codecs import Images
 
 # headers of tables, and the notes below them
@@ -43,10 +43,11 @@ def headline(contents: OpenRun) -> tuple[str, str]:
 
 def results(contents: Contents) -> list[Block]:
     """Every bound with its error; data, model, training, image quality; the tokenizer; settings."""
-    best, rows = contents.best, []
-    for split, result in sorted(contents.bounds.items()):
-        seen = f"{result.sequences:,} of {result.of_sequences:,}"
-        rows.append([split + _outdated(contents, result.step), *_row(contents, split, result), seen])
+    best = contents.best
+    rows = [
+        [split + _outdated(contents, b.step), *_row(contents, split, b), f"{b.sequences:,} of {b.of_sequences:,}"]
+        for split, b in sorted(contents.bounds.items())
+    ]
     if best is not None:
         name = f"validation, in training (step {best.step:,})"
         rows.append([name, *_row(contents, "validation", best), ""])
@@ -58,8 +59,10 @@ def results(contents: Contents) -> list[Block]:
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        about = "Images and their reconstructions: PSNR {psnr:.2f} dB over test images; {codes:,} codes, "
-        about = (about + "perplexity {perplexity:.1f}.").format(**found)
+        about = (
+            f"Images and their reconstructions: PSNR {found['psnr']:.2f} dB over test images; "
+            f"{found['codes']:,} codes, perplexity {found['perplexity']:.1f}."
+        )
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
     recipe = contents.run.recipe
@@ -121,13 +124,12 @@ def curves(contents: Contents) -> list[Block]:
     if len(validation) > 1:
         line = Line("bound ± 2 standard errors", step, values(validation, "bits"), values(validation, "stderr"))
         drawn = over_steps([line], f"bits per {contents.codec.token}", level=_unigram(contents, "validation"))
-        blocks.append(Block(kind="figure", title="Bound on validation data", body=to_svg(drawn, "bound")))
+        blocks.append(as_block(drawn, "bound", "Bound on validation data"))
     if len(train) > 1:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
         drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.codec.token}", loss=True)
-        note = "Where the curves diverge, the model overfits."
-        blocks.append(Block(kind="figure", title="Training loss", body=to_svg(drawn, "loss"), note=note))
+        blocks.append(as_block(drawn, "loss", "Training loss", "Where the curves diverge, the model overfits."))
     return blocks
 
 

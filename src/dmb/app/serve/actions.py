@@ -137,8 +137,8 @@ class Actions:
     def bound(self, *values: Any) -> Iterator[Markup]:
         """The bound of what is given, better and better."""
         options, rest = self.options(values)
-        for estimate in self.playground.bound(self.kind.template(*rest), options.seed, options.label):
-            yield self._bound_in_words(estimate)
+        estimates = self.playground.bound(self.kind.template(*rest), options.seed, options.label)
+        yield from map(self._bound_in_words, estimates)
 
     def noise(self, example: Any, t: Any, seed: Any) -> Markup:
         """An example with noisy copies of it, and on its way to noise."""

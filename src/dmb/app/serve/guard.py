@@ -88,7 +88,11 @@ class Guard:
         elif self.sent + int(length) > MOST_SENT:
             code, why = 503, f"too much is being sent at once, more than {MOST_SENT >> 20} MB: try again in a moment"
         if code in (413, 503):
-            await _drain(receive)
+            # an answer to somebody who is still sending may be lost: the connection is closed with unread bytes, which
+            # resets it. So the body is read, without keeping it, up to four times what is allowed
+            rest = _counted(receive, 4 * LARGEST_BODY)
+            while (await rest()).get("more_body"):
+                pass
         if code != 200:
             kind = "text/html" if why == LOGIN else "text/plain"
             await Response(f"{why}\n", code, {"connection": "close"}, kind)(scope, receive, send)
@@ -151,18 +155,6 @@ def _counted(receive: Receive, length: int) -> Receive:
         return {"type": "http.disconnect"} if seen > length else message
 
     return counted
-
-
-async def _drain(receive: Receive) -> None:
-    """Read a body that is too large, without keeping it, up to four times what is allowed.
-
-    An answer to somebody who is still sending may be lost: the connection is closed with unread bytes, which resets it.
-    """
-    seen, more = 0, True
-    while more and seen < 4 * LARGEST_BODY:
-        message = await receive()
-        seen += len(message.get("body", b""))
-        more = message.get("more_body", False)
 
 
 def _with_headers(send: Send) -> Send:

@@ -14,8 +14,7 @@ from dmb.app.images import Codes
 from dmb.app.serve.actions import Scene, show_errors
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.options import whole
-from dmb.data import Grid, Picture
-from dmb.data.codecs import Images
+from dmb.data.codecs import Grid, Images, Picture
 
 # pixels of the longer side on the page; the same of an uploaded picture at most; the share of a token that must be
 # brushed over to be erased; what an encoder sees there
@@ -81,11 +80,8 @@ class ImageKind(Kind):
         strokes = [np.asarray(layer)[..., 3] > 0 for layer in painted.get("layers") or []]
         cells = _covered(strokes, *self.view.grid) >= ERASED
         erased = torch.from_numpy(cells.ravel().repeat(self.playground.bridge.num_positions // cells.size))
-        if isinstance(exact, list) and len(exact) == self.playground.bridge.num_positions:
-            tokens = torch.tensor(exact)
-        else:
-            tokens = self.read(background, strokes)
-        return torch.where(erased, -1, tokens)
+        known = isinstance(exact, list) and len(exact) == len(erased)
+        return torch.where(erased, -1, torch.tensor(exact) if known else self.read(background, strokes))
 
     def read(self, picture: UInt8[np.ndarray, "h w k"], strokes: list[Bool[np.ndarray, "h w"]]) -> Int[Tensor, " d"]:
         """The tokens of the middle of any picture, made as large as those of the data, on white if transparent."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from dmb.app.serve.model import Playground
 from dmb.app.serve.options import MOST_SAMPLES, words
-from dmb.data import Records, Text
-from dmb.data.codecs import Lines, Tokenizer
+from dmb.data.codecs import Lines, Records, Text, Tokenizer
 
 _BLANKS = "_□¿§"
 _PER_TOKEN = 16  # characters that a token of a tokenizer may have, on average

@@ -11,8 +11,7 @@ from dmb.app.report.contents import Block
 from dmb.app.report.examples import address, alike, gallery
 from dmb.app.report.symbols import NAME
 from dmb.app.serve.model import Certainty, Film, Playground
-from dmb.data import Columns
-from dmb.data.codecs import Cells, Images
+from dmb.data.codecs import Cells, Columns, Images
 
 MOST_SHOWN = 20  # rows of a table on the page; a file has them all
 EMPTY = "∅"  # stands for padding that is noise
@@ -46,8 +45,10 @@ def frame(
     """One frame of a film, each position coloured by certainty, or by when it was decided."""
     view, symbols, x, decided = playground.view, playground.symbols, film.of(sample), film.decided(sample)
     final, early = number >= decided, 1 - decided / max(1, len(film) - 1)
-    note = f"Frame {number + 1} of {len(film)}, t = {film.t[number]:.3f}: {int(final.sum())} of {len(final)} positions "
-    note += f"have their final {playground.codec.token}."
+    note = (
+        f"Frame {number + 1} of {len(film)}, t = {film.t[number]:.3f}: {int(final.sum())} of {len(final)} positions "
+        f"have their final {playground.codec.token}."
+    )
     strength = (0.15 + 0.85 * early).where(final, 0.0)
     if isinstance(view, Images):
         pictures = [("the picture now", address(symbols.painted(x[number][None])[0]))]

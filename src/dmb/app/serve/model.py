@@ -78,8 +78,7 @@ class Film:
             self.frames.append(state.x[:KEPT].cpu().int())
         self._seen += 1
         if len(self.t) > 2 * FRAMES:
-            kept = range(0, len(self.t), 2)
-            self.t, self.frames = [self.t[k] for k in kept], [self.frames[k] for k in kept]
+            self.t, self.frames = self.t[::2], self.frames[::2]
             self._every *= 2
 
     def __len__(self) -> int:
@@ -122,7 +121,6 @@ class Playground(OpenRun):
     def __init__(self, run: Run, device: str = "cpu"):
         super().__init__(run, device)
         self.bridge.eval().requires_grad_(False)
-        self.calls = 0  # network calls of all draws so far
         self._per_call, self._per_row = self._measured()
 
     # -- drawing ------------------------------------------------------------------------------------------------------
@@ -168,7 +166,6 @@ class Playground(OpenRun):
                 generator=generator,
             )  # fmt: skip
             for step, state in enumerate(states, 1):
-                self.calls += 1
                 if film is not None and not finished:
                     film.add(state)
                 share = (len(finished) + min(1.0, step / (per_batch + 1))) / len(batches)
@@ -190,7 +187,6 @@ class Playground(OpenRun):
             log_p = self.bridge.log_posterior(x[rows].to(device), t, label, known)
             found = log_p.float().max(-1)
             likeliest[rows], probability[rows] = found.indices.cpu(), found.values.exp().cpu()
-            self.calls += 1
         if given is not None:
             likeliest, probability = torch.where(given, x, likeliest), torch.where(given, 1.0, probability)
         return Certainty(likeliest, probability)
@@ -231,14 +227,12 @@ class Playground(OpenRun):
         if blank.any():
             given, generator = blank.expand(ROWS, -1), seeded(seed, "bound", "rest", device=bridge.device)
             for state in bridge.trajectory(1, template=template, label=classes, generator=generator):
-                self.calls += 1
                 x = state.x.cpu()
                 yield Estimate(math.nan, math.nan, count, x[0], 0.0)
         total, variance, generator = 0.0, 0.0, seeded(seed, "bound", device=bridge.device)
         for done in range(1, ROUNDS + 1):
             label_of_rows = None if classes is None else classes.expand(ROWS)
             found = bridge.bound(x.expand(ROWS, -1), given=given, label=label_of_rows, generator=generator)
-            self.calls += 1
             total, variance = total + found.nats, variance + found.variance / ROWS
             nats, stderr = total / done, math.sqrt(variance) / done
             yield Estimate(nats / math.log(2), stderr / math.log(2), count, x[0], done / ROUNDS)

@@ -107,8 +107,10 @@ def _settings(kind: Kind) -> dict[str, Any]:
     bridge, found = kind.playground.bridge, dict[str, Any]()
     with gr.Row():
         found["n"] = gr.Slider(1, kind.most, value=kind.usual, step=1, label="Samples", min_width=150)
-        usual = min(MOST_CALLS, bridge.usual_calls)
-        found["calls"] = gr.Slider(1, MOST_CALLS, value=usual, step=1, label="Calls", min_width=150, elem_id="calls")
+        found["calls"] = gr.Slider(
+            1, MOST_CALLS, value=min(MOST_CALLS, bridge.usual_calls), step=1, label="Calls", min_width=150,
+            elem_id="calls",
+        )  # fmt: skip
     with gr.Row():
         found["temperature"] = gr.Slider(0.1, 2.0, value=1.0, step=0.05, label="Temperature", min_width=150)
         found["sampler"] = gr.Dropdown([*bridge.samplers], value=bridge.samplers[0], label="Sampler", min_width=120)

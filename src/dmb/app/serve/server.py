@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,9 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, False, False)
     """
-    if host in LOOPBACK:
-        return True
-    try:
+    with suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"
 
 
 def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
@@ -92,18 +89,15 @@ def served(playground: Any, *, host: str, auth: tuple[str, str] | None) -> Itera
         os.environ.update(GRADIO_ANALYTICS_ENABLED="False", GRADIO_TEMP_DIR=folder)
         for name in ("GRADIO_ALLOWED_PATHS", "GRADIO_SHARE", "GRADIO_MCP_SERVER", "GRADIO_ROOT_PATH"):
             os.environ.pop(name, None)
-
-        async def made() -> Any:
-            return _application(playground, Path(folder), LOOPBACK if is_loopback(host) else None, auth)
-
+        made = _application(playground, Path(folder), LOOPBACK if is_loopback(host) else None, auth)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of gradio and of what it imports
             with ThreadPoolExecutor(1) as thread:  # in a loop of its own, or gradio makes some that nobody closes
-                app = thread.submit(asyncio.run, made()).result()
+                app = thread.submit(asyncio.run, made).result()
             yield app
 
 
-def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tuple[str, str] | None) -> Any:
+async def _application(playground: Any, folder: Path, hosts: set[str] | None, auth: tuple[str, str] | None) -> Any:
     import gradio as gr
     from fastapi import FastAPI
     from gradio import processing_utils

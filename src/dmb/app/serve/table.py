@@ -85,7 +85,6 @@ class TableKind(Kind):
     def conditionals(self, template: Int[Tensor, " d"]) -> tuple[list[Float[np.ndarray, " n"]], str]:
         """The distribution of every column given the template, and in words how it was found."""
         if self.model is not None:
-            self.playground.calls += 1
             return self.model.conditionals(template), "by the model"
         *_, last = self.playground.draw(Options(n=COUNTED, most=COUNTED), template)
         columns = zip(last.x.T.numpy(), self.codec.columns, strict=True)
