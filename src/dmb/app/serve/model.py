@@ -157,11 +157,12 @@ class Playground(OpenRun):
             )
         batches = torch.arange(options.n).split(AT_ONCE)
         per_batch = self.bridge.network_calls(options.calls, options.sampler, blanks)
+        calls = None if options.sampler == "speculative" else max(options.calls, self.bridge.least_calls)
         finished, generator = list[Tensor](), seeded(options.seed, "samples", device=self.bridge.device)
         for rows in batches:
             states = self.bridge.trajectory(
                 len(rows), label=None if options.label is None else torch.full((len(rows),), options.label),
-                template=template, calls=max(options.calls, self.bridge.least_calls), sampler=options.sampler,
+                template=template, calls=calls, sampler=options.sampler,
                 temperature=options.temperature, guidance=1.0 if options.label is None else options.guidance,
                 generator=generator,
             )  # fmt: skip
