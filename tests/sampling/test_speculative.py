@@ -250,6 +250,17 @@ def test_rows_that_are_given_cost_no_calls():
     assert (x.tolist(), calls) == ([[0, 1, 2, 0], [1, 1, 1, 1]], 0)
 
 
+def test_guesses_are_as_good_if_everything_is_read_again_in_each_call(monkeypatch):
+    """What is not even guessed is a mask, which no query may take for a token."""
+    bridge, ways = transformer_bridge(positions=40), []
+    for _ in range(2):
+        states = bridge.trajectory(8, sampler="speculative", generator=seeded("samples"))
+        ways.append(torch.stack([state.x for state in states]))
+        monkeypatch.setattr(bridge.network, "cache", lambda *_: None)
+    assert torch.equal(*ways)
+    assert len(ways[0]) < 40
+
+
 # -- the way ----------------------------------------------------------------------------------------------------------
 
 
