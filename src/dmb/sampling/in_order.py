@@ -108,7 +108,7 @@ class Reader:
         return self._decoding.shaped(*log_p).exp()
 
     def forget(self, count: Int[Tensor, "b 1"]) -> None:
-        """Read the last tokens of each row, so many of them, as if they had not been read."""
+        """Take the last tokens of each row, so many of them, for unread."""
         for _, cache in self._asked:
             if cache is not None:
                 cache.forget(count)
