@@ -224,7 +224,7 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: dmb.orders.Random(0), r"num_positions must be at least 1, got 0"),
         (
             lambda: ordered(masked()).sample(sampler="euler"),
-            r"sampler must be one of ancestral, first_hitting, got 'euler'",
+            r"sampler must be one of ancestral, first_hitting, speculative, got 'euler'",
         ),
         (
             lambda: ordered(masked(), dmb.CausalTransformer).sample(calls=1),

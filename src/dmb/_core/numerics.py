@@ -118,12 +118,28 @@ def categorical(weights: Float[Tensor, "*s n"], *, generator: torch.Generator | 
     """
     cdf = weights.cumsum(-1, dtype=torch.float64)
     total = cdf[..., -1:]
-    if not ((total > 0) & total.isfinite()).all():
-        raise ValueError("weights must be finite, not negative, and not all 0 in a row: is the network's output nan?")
+    check_total(total)
     uniform = torch.rand(total.shape, generator=generator, device=weights.device, dtype=torch.float64)
     # right=True skips leading zeros (u = 0); the minimum keeps u·total, rounded up to total, on a positive weight
     last = (cdf < total).sum(-1)
     return torch.minimum(torch.searchsorted(cdf, uniform * total, right=True).squeeze(-1), last)
+
+
+def first_to_arrive(weights: Float[Tensor, "*s n"], arrivals: Float[Tensor, "*s n"]) -> Int[Tensor, "*s"]:
+    """Index drawn in proportion to non-negative `weights` if `arrivals` are independent draws from Exp(1).
+
+    `argmin_k E_k / w_k`. The same arrivals often give the same index for other weights that differ little.
+
+    >>> first_to_arrive(torch.tensor([0.0, 1.0, 3.0]), torch.tensor([0.0, 1.0, 2.0]))
+    tensor(2)
+    """
+    return torch.where(weights > 0, arrivals / weights, torch.inf).argmin(-1)
+
+
+def check_total(total: Float[Tensor, "*s"]) -> None:
+    """Raise a ValueError unless these are sums of weights that something can be drawn in proportion to."""
+    if not ((total > 0) & total.isfinite()).all():
+        raise ValueError("weights must be finite, not negative, and not all 0 in a row: is the network's output nan?")
 
 
 def on_host(x: Tensor) -> bool:

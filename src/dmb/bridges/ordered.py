@@ -22,7 +22,7 @@ from dmb.objectives.ordered import mixed_turns, order_surrogate
 from dmb.orders import Fixed, Random, WriteOrder, by_call, turns_of_calls
 from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.processes.states import States
-from dmb.sampling import Decoding, Sampler, State, in_order, share_grid
+from dmb.sampling import Decoding, Sampler, State, in_order, share_grid, speculative
 
 if TYPE_CHECKING:
     from dmb.training.settings import TrainingSettings
@@ -49,8 +49,9 @@ class OrderedBridge(Bridge):
             `loss`, `bound` and `sample`. Default: all sequences have all positions.
 
     By default `sample` and `trajectory` write one position per call of the network, and are exact. With fewer `calls`,
-    positions of one call are drawn independently, given those of earlier calls. The `sampler` is `ancestral` (default),
-    or `first_hitting`: one position per call, so it takes neither `calls` nor `grid`.
+    positions of one call are drawn independently, given those of earlier calls. The `sampler` is `ancestral` (default);
+    `first_hitting`: one position per call, so it takes neither `calls` nor `grid`; or `speculative`: the same law, in
+    as few calls as its guesses allow, see `dmb.sampling.speculative`.
 
     >>> import dmb
     >>> states = dmb.States.with_mask(num_positions=4, num_values=3)
@@ -67,7 +68,7 @@ class OrderedBridge(Bridge):
     meaning_of_time = "Time is the share of masked tokens."
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
     has_posterior = True
-    samplers, lacks_samplers = ("ancestral", "first_hitting"), "a MarkovBridge has"
+    samplers, lacks_samplers = ("ancestral", "first_hitting", "speculative"), "a MarkovBridge has"
     step_samplers, without_calls = ("ancestral",), "one token per call"
 
     def __init__(self, order: WriteOrder, network: nn.Module, states: States, lengths: Lengths | None = None):
@@ -111,7 +112,7 @@ class OrderedBridge(Bridge):
         return self.num_positions
 
     def network_calls(self, calls: int, sampler: str, blanks: int) -> int:
-        return max(1, blanks) if self.from_left or sampler == "first_hitting" else calls
+        return max(1, blanks) if self.from_left or sampler not in self.step_samplers else calls
 
     def weight_uses(self, calls: int) -> int:
         if isinstance(self.network, OrderedTransformer):
@@ -273,7 +274,7 @@ class OrderedBridge(Bridge):
             any_order: share of the paths whose order is drawn evenly from all, as for `loss`; the bound is then that of
                 rows drawn in such orders.
             calls: network calls of the sampler. Default: one position per call.
-            sampler: `ancestral` (default), which takes a number of calls; `first_hitting` has none.
+            sampler: `ancestral` (default), which takes a number of calls; the others have none.
             batch_size: sequences per network call.
             generator: source of all randomness.
             progress: called after every batch with its number of sequences.
@@ -396,9 +397,10 @@ class OrderedBridge(Bridge):
         x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
-        calls = None if sampler == "first_hitting" else calls
         turn = self.turns(count, calls=calls, given=decoding.given, generator=generator)
-        if grid == "canonical" or sampler == "first_hitting":
+        if sampler == "speculative":
+            return speculative(self.ordered, self.states, decoding, x_T, turn, generator)
+        if grid == "canonical":
             call = self.call_of(turn, calls, decoding.given)
         else:
             call = by_call(turn, shares, decoding.given)

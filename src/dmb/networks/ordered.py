@@ -57,8 +57,8 @@ class OrderedNetwork(Network):
         return None
 
 
-Kept = tuple[Tensor, Tensor, slice]
-"""Keys and values of a block in a cache, and the slots of new ones."""
+Kept = tuple[Tensor, Tensor, Tensor, int]
+"""Keys and values of a block in a cache, the slots of new ones, and the number of slots in use."""
 
 
 def _with_kept(
@@ -67,9 +67,11 @@ def _with_kept(
     """New keys and values after those of earlier tokens, beside which they are kept."""
     if kept is None:
         return key, value
-    keys, values, slots = kept
-    keys[:, :, slots], values[:, :, slots] = key, value
-    return keys[:, :, : slots.stop], values[:, :, : slots.stop]
+    keys, values, slot, reach = kept
+    slots = slot[:, None, :, None].expand_as(key)
+    keys.scatter_(2, slots, key.to(keys))
+    values.scatter_(2, slots, value.to(values))
+    return keys[:, :, :reach], values[:, :, :reach]
 
 
 class OrderedBlock(Block):
@@ -202,8 +204,7 @@ class OrderedTransformer(OrderedTransformerBase):
         at = torch.arange(self.num_positions, device=x_t.device)[None]
         earlier = turn[:, None] < turn[:, :, None]
         seen = torch.cat([earlier | (at == at.T), earlier], dim=1)
-        written = self._around(turn, at) < turn[:, :, None]
-        beside = torch.where(written, self._around(x_t, at), self.num_states - 1)
+        beside = self._beside(x_t, turn, at.expand(len(x_t), -1))
         return self._streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
 
     def read_on(
@@ -217,10 +218,16 @@ class OrderedTransformer(OrderedTransformerBase):
         label: Int[Tensor, " b"] | None,
     ) -> Float[Tensor, "b m n"]:
         contents, kept = cache.take(turn.gather(1, at), filled)
-        everything = cache.filled[:, None].expand(-1, query_positions.shape[1], -1)
-        seen = torch.cat([contents, everything], dim=1)
-        beside = self._around(x_t, query_positions)
+        seen = torch.cat([contents, cache.seen(turn.gather(1, query_positions))], dim=1)
+        beside = self._beside(x_t, turn, query_positions)
         return self._streams(x_t.gather(1, at), at, query_positions, beside, label, seen, kept)
+
+    def _beside(
+        self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], at: Int[Tensor, "b m"]
+    ) -> Int[Tensor, "b m o"]:
+        """The tokens of earlier turns beside each position of `at`, and masks for all others."""
+        earlier = self._around(turn, at) < turn.gather(1, at)[..., None]
+        return torch.where(earlier, self._around(x_t, at), self.num_states - 1)
 
     def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
         """The values beside each position of `at`; beyond both ends, the number of the mask."""
@@ -262,16 +269,19 @@ class KVCache:
     Args:
         network: which computes them.
         batch: number of rows.
-        slots: number of tokens of a row at most, slots that stay empty included.
+        slots: number of tokens of a row at most.
     """
+
+    reach: int
+    """The number of slots in use: that of the row with most tokens, or more."""
 
     def __init__(self, network: OrderedTransformerBase, batch: int, slots: int):
         weight, heads = network.tokens.weight, network.heads
-        shape = (batch, heads, slots, weight.shape[1] // heads)
-        self._network, self._length = network, 0
-        self._filled = torch.zeros(batch, slots, dtype=torch.bool, device=weight.device)
-        self._turn = torch.zeros(batch, slots, dtype=torch.long, device=weight.device)
-        self._blocks = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in network.blocks]
+        shape = (batch, heads, slots + 1, weight.shape[1] // heads)
+        self.reach, self._network, self._slots = 0, network, slots
+        self._count = torch.zeros(batch, 1, dtype=torch.long, device=weight.device)
+        self._turn = torch.zeros(batch, slots + 1, dtype=torch.long, device=weight.device)
+        self._blocks = [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in network.blocks]
 
     def outputs_at(
         self,
@@ -282,31 +292,37 @@ class KVCache:
         query_positions: Int[Tensor, "b m"],
         label: Int[Tensor, " b"] | None = None,
     ) -> Float[Tensor, "b m n"]:
-        """Outputs at some positions, after the new tokens have been read.
+        """Outputs at some positions, each from the tokens of earlier turns, after the new ones have been read.
 
         Args:
             x_t: the tokens written so far, new ones included, and masks.
             turn: the turn of each position.
             at: the positions of new tokens.
-            filled: which of them exist; rows with fewer tokens leave slots empty.
-            query_positions: positions that are not written yet.
+            filled: which of them exist, for rows with fewer tokens.
+            query_positions: the positions to answer for.
             label: as for `OrderedNetwork.forward`.
         """
         return self._network.read_on(self, x_t, turn, at, filled, query_positions, label)
 
-    @property
-    def filled(self) -> Bool[Tensor, "b s"]:
-        """Which of the slots in use hold a token."""
-        return self._filled[:, : self._length]
+    def forget(self, count: Int[Tensor, "b 1"]) -> None:
+        """Give the slots of the last tokens of each row, so many of them, to those that come next."""
+        self._count = self._count - count
+        self.reach = int(self._count.max())
+
+    def seen(self, turn: Int[Tensor, "b q"]) -> Bool[Tensor, "b q s"]:
+        """Which of the slots in use hold a token of an earlier turn than each of these."""
+        kept = torch.arange(self.reach, device=turn.device) < self._count
+        return kept[:, None] & (self._turn[:, None, : self.reach] < turn[:, :, None])
 
     def take(self, turn: Int[Tensor, "b k"], filled: Bool[Tensor, "b k"]) -> tuple[Bool[Tensor, "b k s"], list[Kept]]:
         """Slots for new tokens in every block; and what each of them sees: itself, and tokens of earlier turns."""
-        slots = slice(self._length, self._length + filled.shape[1])
-        self._filled[:, slots], self._turn[:, slots], self._length = filled, turn, slots.stop
-        slot = torch.arange(slots.stop, device=filled.device)
-        earlier = self._turn[:, None, : slots.stop] < turn[:, :, None]
-        seen = (earlier | (slot == slot[slots, None])) & self.filled[:, None]
-        return seen, [(*each, slots) for each in self._blocks]
+        # what does not exist goes to one more slot, which is never in use
+        slot = torch.where(filled, self._count + filled.cumsum(-1) - 1, self._slots)
+        self._turn.scatter_(1, slot, turn)
+        self._count = self._count + filled.sum(-1, keepdim=True)
+        self.reach = min(self.reach + filled.shape[1], self._slots)
+        itself = slot[:, :, None] == torch.arange(self.reach, device=slot.device)
+        return self.seen(turn) | itself, [(*each, slot, self.reach) for each in self._blocks]
 
 
 class CausalBlock(Block):
@@ -370,7 +386,7 @@ class CausalTransformer(OrderedTransformerBase):
     ) -> Float[Tensor, "b m n"]:
         """What may be asked for is the next position of each row."""
         tokens, at = x_t.gather(1, at), at + 1  # the position that a token predicts
-        if not cache.filled.shape[1]:
+        if not cache.reach:
             tokens, at = F.pad(tokens, (1, 0), value=self.num_states - 1), F.pad(at, (1, 0))
             filled = F.pad(filled, (1, 0), value=True)
         seen, kept = cache.take(at, filled)

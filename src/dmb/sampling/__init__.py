@@ -14,6 +14,7 @@ from dmb.sampling.base import (
 from dmb.sampling.first_hitting import first_hitting as first_hitting
 from dmb.sampling.in_order import in_order as in_order
 from dmb.sampling.marginals import arrivals as arrivals, estimate_marginals as estimate_marginals
+from dmb.sampling.speculative import speculative as speculative
 from dmb.sampling.step_by_step import (
     StepSampler as StepSampler,
     ancestral as ancestral,

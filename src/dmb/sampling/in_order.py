@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dmb._core import numerics
@@ -51,8 +51,7 @@ def in_order(
     turn = turns_of_calls(turn, call)  # positions of one call do not see each other
     left = (blanks - sizes.cumsum(-1)) / blanks.clamp(min=1).double()
     widths, times = sizes.amax(0).tolist(), left.amax(0).tolist()
-    legal = states.data_states.expand(batch, positions, -1) if decoding.legal is None else decoding.legal
-    asked = [(label, network.cache(batch, first + sum(widths))) for label in decoding.labels()]
+    reader = Reader(network, states, decoding, batch, first + sum(widths))
     new = order[:, :first], torch.arange(first, device=device) < known
     x, written = x_T, known
     yield State(1.0, x)
@@ -60,19 +59,69 @@ def in_order(
         if width:
             column = torch.arange(width, device=device)
             # rows that write fewer positions in this call leave their last columns empty
-            ask, real = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
-            log_p = []
-            for label, cache in asked:
-                if cache is None:
-                    output = network.outputs_at(x, ask, turn, label)
-                else:
-                    output = cache.outputs_at(x, turn, *new, ask, label)
-                exact = output.to(numerics.at_least_float32(output))
-                exact = torch.where(legal.take_along_dim(ask[..., None], 1), exact, -torch.inf)
-                log_p.append(numerics.log_normalise(exact))
-            drawn = numerics.categorical(decoding.shaped(*log_p).exp(), generator=generator)
-            # an empty column is written into one more position, which is cut off again
-            padded = torch.cat([x, x[:, :1]], dim=1)
-            x = padded.scatter(1, torch.where(real, ask, positions), drawn)[:, :-1]
-            new, written = (ask, real), written + size
+            at, real = order.gather(1, (written + column).clamp(max=positions - 1)), column < size
+            x = put(x, at, real, numerics.categorical(reader.law(x, turn, new, at), generator=generator))
+            new, written = (at, real), written + size
         yield State(time, x)
+
+
+class Reader:
+    """A network that follows an order, with the user's options for its samples, and what it has read of them.
+
+    Args:
+        network: the network.
+        states: of each position.
+        decoding: the user's options.
+        batch: number of samples.
+        slots: tokens of a sample that it reads at most.
+    """
+
+    def __init__(self, network: OrderedNetwork, states: States, decoding: Decoding, batch: int, slots: int):
+        legal = states.data_states.expand(batch, states.num_positions, -1)
+        self._network, self._decoding = network, decoding
+        self._legal = legal if decoding.legal is None else decoding.legal
+        self._asked = [(label, network.cache(batch, slots)) for label in decoding.labels()]
+
+    def law(
+        self,
+        x: Int[Tensor, "b d"],
+        turn: Int[Tensor, "b d"],
+        new: tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"]],
+        at: Int[Tensor, "b m"],
+    ) -> Float[Tensor, "b m n"]:
+        """What the tokens of some positions are drawn from, given those of earlier turns.
+
+        Args:
+            x: tokens, and masks.
+            turn: of each position.
+            new: the positions of tokens that were not read yet, and which of them exist.
+            at: the positions to answer for.
+        """
+        legal, log_p = self._legal.take_along_dim(at[..., None], 1), []
+        for label, cache in self._asked:
+            if cache is None:
+                output = self._network.outputs_at(x, at, turn, label)
+            else:
+                output = cache.outputs_at(x, turn, *new, at, label)
+            exact = output.to(numerics.at_least_float32(output))
+            log_p.append(numerics.log_normalise(torch.where(legal, exact, -torch.inf)))
+        return self._decoding.shaped(*log_p).exp()
+
+    def forget(self, count: Int[Tensor, "b 1"]) -> None:
+        """Take the last tokens of each row, so many of them, for unread."""
+        for _, cache in self._asked:
+            if cache is not None:
+                cache.forget(count)
+
+
+def put(
+    x: Int[Tensor, "b d"], at: Int[Tensor, "b m"], real: Bool[Tensor, "b m"], token: Int[Tensor, "b m"]
+) -> Int[Tensor, "b d"]:
+    """The tokens of `x` with others at some positions; columns that are not real have no effect.
+
+    >>> put(torch.tensor([[7, 7, 7]]), torch.tensor([[2, 0]]), torch.tensor([[True, False]]), torch.tensor([[1, 1]]))
+    tensor([[7, 7, 1]])
+    """
+    # an empty column is written into one more position, which is cut off again
+    padded = torch.cat([x, x[:, :1]], dim=1)
+    return padded.scatter(1, torch.where(real, at, x.shape[1]), token)[:, :-1]

@@ -153,6 +153,14 @@ def test_samples_of_few_calls_come_with_what_is_known_of_them(run, capsys):
     assert "first_hitting has no number of calls: choose the sampler from" in capsys.readouterr().err
 
 
+def test_speculative_samples_take_no_number_of_calls(written, capsys):
+    run = written(dmb.OrderedTransformer, dmb.orders.Random(6))
+    assert dmb_("sample", run, "-n", 2, "--sampler", "speculative", "--json") == 0
+    assert [len(row) for row in json.loads(capsys.readouterr().out)["tokens"]] == [6, 6]
+    assert dmb_("sample", run, "--sampler", "speculative", "--calls", 2) == 2
+    assert "speculative has no number of calls: choose the sampler from ancestral, or" in capsys.readouterr().err
+
+
 def test_samples_of_an_order_for_few_calls_say_which_one(written, capsys):
     run = written(dmb.OrderedTransformer, dmb.orders.Streams((6,), budgets=(2, 3)))
     for calls, order in ((1, 2), (2, None), (3, None), (5, 3)):

@@ -184,6 +184,13 @@ def test_what_would_take_too_long_or_too_much_memory_is_refused_before_it_begins
     assert playground.calls == before
 
 
+def test_a_sampler_without_a_number_of_calls_is_not_given_the_one_of_the_slider(tmp_path):
+    run = untrained(tmp_path / "run", recipe(network="ordered", mask=True, floor=0.0), text(tmp_path))
+    moment = last(Playground(run).draw(Options(n=3, calls=4, sampler="speculative", seed=5)))
+    expected = torch.cat(list(draw(run.bridge(), 3, seed=5, sampler="speculative")))
+    assert torch.equal(moment.x, expected)
+
+
 def test_an_unknown_class_is_refused(playgrounds):
     with pytest.raises(ValueError, match=r"label must lie in \[0, 10\)"):
         next(playgrounds["digits"].draw(Options(label=10)))

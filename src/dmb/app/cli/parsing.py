@@ -28,7 +28,7 @@ OnDevice = Annotated[Accelerator, arg(help="where to compute; auto: on a GPU if 
 OutFile = Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])]
 AsJson = Annotated[bool, arg(name="json")]
 Split = Literal["train", "validation", "test"]
-SamplerName = Literal["ancestral", "first_hitting", "tweedie", "euler"]
+SamplerName = Literal["ancestral", "first_hitting", "speculative", "tweedie", "euler"]
 """Options that several commands have."""
 
 _PLAIN = {

@@ -41,7 +41,7 @@ class Options:
         whole("number of samples", self.n, 1, self.most)
         whole("calls", self.calls, 1, MOST_CALLS)
         whole("seed", self.seed, 0, LARGEST_SEED)
-        checks.choice("sampler", words("sampler", self.sampler, 40), tuple(SAMPLERS))
+        checks.choice("sampler", words("sampler", self.sampler, 40), (*SAMPLERS, "speculative"))
         number("temperature", self.temperature, 0.05, 5.0)
         number("guidance", self.guidance, 0.0, 20.0)
         if self.label is not None:
