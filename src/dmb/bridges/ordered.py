@@ -136,16 +136,25 @@ class OrderedBridge(Bridge):
         return turn
 
     def call_of(
-        self, turn: Int[Tensor, "b d"], calls: int | None, given: Bool[Tensor, "b d"] | None = None
+        self,
+        turn: Int[Tensor, "b d"],
+        calls: int | None,
+        given: Bool[Tensor, "b d"] | None = None,
+        grid: str | Float[Tensor, " k"] = "canonical",
     ) -> Int[Tensor, "b d"] | None:
         """The call that writes each position of rows with these turns, -1 for given ones; None: one per call."""
+        shares = share_grid(self.usual_calls if calls is None else calls, grid)
+        canonical = isinstance(grid, str) and grid == "canonical"
+        calls = calls if canonical else len(shares) - 1
         if calls is not None and self.from_left:
             blanks = turn.shape[1] - (0 if given is None else int(given.sum(-1).min()))
             if calls < blanks:
                 kind = type(self.ordered).__name__
                 raise ValueError(f"calls must be left out for a {kind}, which writes one of {blanks} blanks per call")
             calls = None
-        return None if calls is None else self.order_for(calls).divide(turn, calls, given)
+        if calls is None or canonical:
+            return None if calls is None else self.order_for(calls).divide(turn, calls, given)
+        return by_call(turn, shares, given)
 
     def token_nats(
         self, x_0: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
@@ -241,6 +250,7 @@ class OrderedBridge(Bridge):
         any_order: float = 0.0,
         calls: int | None = None,
         sampler: str | None = None,
+        grid: str | Float[Tensor, " k"] = "canonical",
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: Callable[[int], None] | None = None,
@@ -259,12 +269,13 @@ class OrderedBridge(Bridge):
                 rows drawn in such orders.
             calls: network calls of the sampler. Default: one position per call.
             sampler: `ancestral` (default), which takes a number of calls; `first_hitting` has none.
+            grid: how many positions each call writes, as for `sample`: such as `dmb.orders.best_shares`.
             batch_size: sequences per network call.
             generator: source of all randomness.
             progress: called after every batch with its number of sequences.
         """
-        if sampler is not None and calls is None:
-            raise ValueError("sampler is of a bound with calls: give calls, too")
+        if calls is None and (sampler is not None or isinstance(grid, Tensor) or grid != "canonical"):
+            raise ValueError("sampler and grid are of a bound with calls: give calls, too")
         self.step_sampler(sampler)
         x_0, label, given = self._rows(x_0, label, given)
         check_counts(len(x_0), samples, batch_size)
@@ -277,7 +288,7 @@ class OrderedBridge(Bridge):
         for rows in samples * torch.arange(len(x_0), device=x_0.device).split(batch_size):
             turn, _ = self._mixed_turns(known[rows], any_order, calls, generator)
             with self._evaluating():
-                call = self.call_of(turn, calls, known[rows])
+                call = self.call_of(turn, calls, known[rows], grid)
                 turn = turn if call is None else turns_of_calls(turn, call)
                 cost = self.token_nats(x_0[rows], turn, None if label is None else label[rows])
             cost = torch.where(known[rows], 0.0, cost)
@@ -379,16 +390,13 @@ class OrderedBridge(Bridge):
     ) -> Iterator[State]:
         if not isinstance(sampler, str):
             raise ValueError(f"sampler must be one of {', '.join(self.samplers)} for an OrderedBridge, got a function")
-        shares = share_grid(self.usual_calls if calls is None else calls, grid)
         x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
-        calls = None if sampler == "first_hitting" else calls
+        if sampler == "first_hitting":
+            calls, grid = None, "canonical"
         turn = self.turns(count, calls=calls, given=decoding.given, generator=generator)
-        if grid == "canonical" or sampler == "first_hitting":
-            call = self.call_of(turn, calls, decoding.given)
-        else:
-            call = by_call(turn, shares, decoding.given)
+        call = self.call_of(turn, calls, decoding.given, grid)
         return in_order(self.ordered, self.states, decoding, x_T, turn, call, generator)
 
     def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
@@ -441,10 +449,7 @@ class OrderedBridge(Bridge):
     @property
     def _prefers_an_order(self) -> bool:
         """Whether a network that can follow any order may come to see one only."""
-        prefers = (
-            isinstance(self.order, Fixed) or bool(self.order.budgets) or any(True for _ in self.order.parameters())
-        )
-        return prefers and not self.from_left
+        return type(self.order) is not Random and not self.from_left
 
     def infill_share(self, settings: "TrainingSettings") -> float:
         """A network learns to begin with any positions only if training shows that."""

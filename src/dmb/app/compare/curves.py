@@ -1,5 +1,6 @@
-"""The figure of a comparison: the bound on validation data as training goes on, one line per row."""
+"""Figures of a comparison: the bound on validation data as training goes on, and that of what few calls sample."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,27 @@ def curves(results: Results) -> Figure:
     by_time.set_xlabel("CPU minutes of training" + (": not recorded" if drawn and np.isnan(minutes) else ""))
     if drawn:
         figure.legend(loc="outside right upper", title="at the end, mean of seeds", alignment="left", title_fontsize=8)
+    return figure
+
+
+@styled
+def bits_over_calls(results: Results) -> Figure:
+    """The bits of what is sampled, over the tokens that a network call writes; one line per row and sampler."""
+    figure = Figure(figsize=(WIDTH * 1.3, 4.2), layout="constrained")
+    axes, names = figure.subplots(), [each.name for each in results.plan.rows]
+    for row in results.rows:
+        samplers = [*dict.fromkeys(each.sampler for each in row.calls)]
+        for sampler, marker in zip(samplers, "os^D", strict=False):
+            found = [each for each in row.calls if each.sampler == sampler and math.isfinite(each.bits)]
+            tokens = [results.plan.data.num_positions / each.calls for each in found]
+            look: dict[str, Any] = {"marker": marker, "markersize": 4} | LOOKS[names.index(row.name) % len(LOOKS)]
+            bits, errors = [each.bits for each in found], [each.stderr for each in found]
+            axes.errorbar(tokens, bits, errors, label=f"{row.name}, {sampler}", **look)
+    axes.set(xlabel="tokens per network call", ylabel="test bound of what is sampled, bits per token")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(loc="outside right upper")
     return figure
 
 
