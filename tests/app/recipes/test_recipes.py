@@ -173,7 +173,7 @@ def test_a_query_starts_from_its_neighbours_along_every_axis_and_columns_have_no
         "blocks": 1,
     }
     for data, distances in ((dmb.data.digits(), [1, 8]), (dmb.data.markov(), [1]), (dmb.data.table(file), [])):
-        network = recipes.recipe("sequences").changed(**ordered).build(data).network
+        network = recipes.recipe("sequences").changed(**ordered, write_order="learned").build(data).network
         assert network.config()["beside"] == distances
 
 

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -49,9 +51,8 @@ def bits_over_calls(results: Results) -> Figure:
     figure = Figure(figsize=(WIDTH * 1.3, 4.2), layout="constrained")
     axes, names = figure.subplots(), [each.name for each in results.plan.rows]
     for row in results.rows:
-        samplers = [*dict.fromkeys(each.sampler for each in row.calls)]
-        for sampler, marker in zip(samplers, "os^D", strict=False):
-            found = [each for each in row.calls if each.sampler == sampler and math.isfinite(each.bits)]
+        for (sampler, same), marker in zip(groupby(row.calls, attrgetter("how")), "os^D", strict=False):
+            found = [each for each in same if math.isfinite(each.bits)]
             tokens = [results.plan.data.num_positions / each.calls for each in found]
             look: dict[str, Any] = {"marker": marker, "markersize": 4} | LOOKS[names.index(row.name) % len(LOOKS)]
             bits, errors = [each.bits for each in found], [each.stderr for each in found]

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -34,22 +34,6 @@ class RunResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallsResult:
-    """Means over the finished runs of a row: the bound of what a sampler draws with a number of network calls.
-
-    `bits` is inf if that of a run is, and nan if the model needs more calls; `impossible` is the share of the steps
-    that can never lead to the data.
-    """
-
-    sampler: str
-    calls: int
-    bits: float
-    stderr: float
-    impossible: float
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class RowResult:
     """Means over the finished runs of a row (nan if there is none): bits per token on test data, and CPU minutes.
 
@@ -67,7 +51,7 @@ class RowResult:
     validation_at_end: float
     validation_bits_at_equal_cpu_time: float
     runs: tuple[RunResult, ...]
-    calls: tuple[CallsResult, ...]
+    calls: tuple[SamplerBound, ...]  # means, too
     failures: dict[int, str]
 
 
@@ -108,10 +92,11 @@ def results(plan: Plan, failures: dict[Path, str]) -> Results:
     return Results(plan, plan.data.unigram_bits(plan.data.validation), least, tuple(rows))
 
 
-def _at_calls(runs: list[RunResult]) -> Iterator[CallsResult]:
+def _at_calls(runs: list[RunResult]) -> Iterator[SamplerBound]:
+    """Means over runs: inf if a run has that, nan if the model needs more calls."""
     for same in zip(*(run.calls for run in runs), strict=True):
-        means = {name: _mean(same, attrgetter(name)) for name in ("bits", "stderr", "impossible", "seconds")}
-        yield CallsResult(sampler=same[0].how, calls=same[0].calls, **means)
+        names = ("bits", "stderr", "impossible", "seconds")
+        yield replace(same[0], **{name: _mean(same, attrgetter(name)) for name in names})
 
 
 def _mean(runs: Sequence[T], figure: Callable[[T], float]) -> float:
@@ -145,12 +130,12 @@ def calls_table(results: Results) -> str:
     """One line per row and sampler: the bits of what is sampled with each number of network calls."""
     header, lines = ("row", "sampler", *(f"{number} calls" for number in results.plan.calls)), list[tuple[str, ...]]()
     for row in results.rows:
-        for sampler, found in groupby(row.calls, attrgetter("sampler")):
+        for sampler, found in groupby(row.calls, attrgetter("how")):
             lines.append((row.name, sampler, *map(_bits, found)))
     return _markdown(header, lines)
 
 
-def _bits(found: CallsResult) -> str:
+def _bits(found: SamplerBound) -> str:
     if math.isnan(found.bits):
         return ""
     return f"{found.bits:.4f} ± {found.stderr:.4f}" if math.isfinite(found.bits) else "inf"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -21,7 +22,7 @@ from dmb.data.splits import Split
 from dmb.objectives.bound import Bound
 from dmb.orders import Random
 
-ORDERS = 4  # per sequence, to estimate what a token costs when so many are known
+ORDERS, SMOOTH = 4, 6  # per sequence, to estimate what a token costs when so many are known; degree of that function
 TIMED = 8  # samples that are drawn together to measure the time of one, as many as `dmb sample` draws by default
 
 
@@ -236,7 +237,10 @@ def token_costs(bridge: Bridge, examples: Int[Tensor, "N d"]) -> Float[Tensor, "
         turn = bridge.turns(len(x), generator=generator)
         with bridge._evaluating():
             costs.append(bridge.token_nats(x, turn).gather(1, turn.argsort(-1)))
-    return torch.cat(costs).mean(0)
+    place, means = np.arange(bridge.num_positions), torch.cat(costs).double().mean(0).cpu().numpy()
+    # smooth: otherwise the best shares would be those whose costs happen to be underestimated
+    fit = np.polynomial.Chebyshev.fit(place, means, min(SMOOTH, len(place) - 1))
+    return torch.from_numpy(fit(place))
 
 
 def _chosen(data: DataSet, split: str, sequences: int | None) -> tuple[Split, Tensor]:
