@@ -113,6 +113,8 @@ def test_training_shows_given_positions_where_noise_looks_like_data(options, sha
     [
         (dmb.OrderedTransformer, dmb.orders.Free(2), 0.25),
         (dmb.OrderedTransformer, dmb.orders.Fixed([1, 0]), 0.25),
+        (dmb.OrderedTransformer, dmb.orders.Streams((2,)), 0.25),
+        (dmb.OrderedTransformer, dmb.orders.Blocks(2, 1), 0.25),
         (dmb.OrderedTransformer, dmb.orders.Random(2), 0.0),
         (dmb.CausalTransformer, dmb.orders.Fixed([0, 1]), 0.0),
     ],
