@@ -1,6 +1,5 @@
 """`dmb sample`."""
 
-import math
 import shlex
 from typing import Annotated
 
@@ -126,8 +125,7 @@ def about_calls(folder: Run, bridge: Bridge, calls: int, sampler: str | None, gr
     lines, found = order_used(bridge, calls), read_calls(folder.path, folder.best())
     bounds = [each for each in found if (each.sampler, each.grid) == (sampler, grid)]
     if plain and bounds:
-        nearest = min(bounds, key=lambda each: abs(math.log(each.calls / calls)))
-        lines.append(at_calls([nearest, *(each for each in bounds[-1:] if each is not nearest)]))
+        lines.append(at_calls(bounds, calls))
     elif plain and bridge.budget_for(calls) is None and calls < bridge.usual_calls:
         words = ["dmb", "evaluate", str(folder.path), "--sampler", sampler]
         words += [] if grid == "canonical" else ["--grid", grid]

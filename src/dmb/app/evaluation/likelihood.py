@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -116,17 +117,18 @@ class SamplerBound:
         return f"{where}: {bound}, {self.seconds:.2g} s per sample"
 
 
-def at_calls(bounds: Sequence[SamplerBound]) -> str:
-    """Bounds of a sampler in a few words.
+def at_calls(bounds: Sequence[SamplerBound], calls: int) -> str:
+    """The bounds of a sampler at about so many calls, and at most, in a few words.
 
     >>> common = {"split": "test", "sampler": "ancestral", "stderr": 0.01, "impossible": 0.0, "seconds": 0.1}
     >>> common |= {"sequences": 100, "of_sequences": 100, "samples": 1, "seed": 0, "token": "letter"}
-    >>> at_calls([SamplerBound(calls=16, bits=2.361, **common), SamplerBound(calls=64, bits=2.17, **common)])
+    >>> found = [SamplerBound(calls=16, bits=2.361, **common), SamplerBound(calls=64, bits=2.17, **common)]
+    >>> at_calls(found, 20)
     'at 16 calls: 2.36 bits per letter, 2.17 at 64'
     """
-    first, *others = bounds
+    first, most = min(bounds, key=lambda each: abs(math.log(each.calls / calls))), max(bounds, key=attrgetter("calls"))
     words = f"at {first.calls:,} call{'s' * (first.calls > 1)}: {first.bits:.2f} bits per {first.token}"
-    return ", ".join([words, *(f"{other.bits:.2f} at {other.calls:,}" for other in others)])
+    return words if most is first else f"{words}, {most.bits:.2f} at {most.calls:,}"
 
 
 def order_used(bridge: Bridge, calls: int) -> list[str]:

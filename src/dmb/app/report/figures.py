@@ -38,7 +38,7 @@ Values = Float[np.ndarray, " _"]
 
 
 class Line(NamedTuple):
-    """A quantity over steps."""
+    """A quantity over steps, or over numbers of calls."""
 
     name: str
     step: Values
@@ -69,6 +69,20 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, los
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     return _with_legend(figure, beside=len(lines) > 2)
+
+
+@styled
+def over_calls(lines: list[Line], quantity: str, *, level: float = math.nan) -> Figure:
+    """Quantities over network calls, with a dashed line at what the model itself needs, the `level`."""
+    figure, axes = _panel()
+    for colour, line in zip(COLOURS, lines, strict=False):
+        axes.errorbar(line.step, line.value, line.error, color=colour, label=line.name, marker="o", markersize=3.5)
+    if math.isfinite(level):
+        axes.axhline(level, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, label="the model's own bound")
+    axes.set(xlabel="network calls per sample", ylabel=quantity)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    return _with_legend(figure)
 
 
 @styled
