@@ -202,6 +202,7 @@ def test_the_picture_draws_bits_over_tokens_per_call(found):
     np.testing.assert_allclose(drawn["mdlm, euler"], [[1, 3.1]])
     np.testing.assert_allclose(drawn["autoregressive, ancestral"], [[1, 1.5]])
     assert len(drawn) == 5
+    assert len({container.lines[0].get_color() for container in axes.containers}) == 5
 
 
 @pytest.mark.long

@@ -362,7 +362,7 @@ def test_values_of_any_size_can_be_drawn(values):
 def test_bits_are_drawn_against_calls_and_the_models_own_bound_is_a_line():
     few, many = (figures.Line(name, np.array([4.0, 16.0]), np.array([2.5, bits]), np.array([0.1, 0.1]))
                  for name, bits in (("$a$", 2.3), ("b", 2.4)))  # fmt: skip
-    figure = figures.over_calls([few, many], "bits", level=2.0)
+    figure = figures.over_calls([few, many], "calls", "bits", level=2.0)
     [axes] = figure.axes
     assert axes.get_xscale() == "log"
     drawn = {container.get_label(): container.lines[0].get_xydata().tolist() for container in axes.containers}

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter
 
 from dmb.app.compare.results import Results, RowResult
 from dmb.app.records import Record
-from dmb.app.report.figures import BLUE, GREEN, GREY, ORANGE, WIDTH, styled
+from dmb.app.report.figures import BLUE, GREEN, GREY, ORANGE, WIDTH, Line, over_calls, styled
 
 COLOURS = (BLUE, ORANGE, GREEN, "#8a5cc2", "#c4346b", "#a8820a", "#17a2a8", "#7a5230")
 LOOKS = [{"color": colour, "linestyle": dash} for dash in ("-", "--", ":") for colour in COLOURS]
@@ -45,24 +45,14 @@ def curves(results: Results) -> Figure:
     return figure
 
 
-@styled
 def bits_over_calls(results: Results) -> Figure:
     """The bits of what is sampled, over the tokens that a network call writes; one line per row and sampler."""
-    figure = Figure(figsize=(WIDTH * 1.3, 4.2), layout="constrained")
-    axes, names = figure.subplots(), [each.name for each in results.plan.rows]
+    lines, positions = list[Line](), results.plan.data.num_positions
     for row in results.rows:
-        for (sampler, same), marker in zip(groupby(row.calls, attrgetter("how")), "os^D", strict=False):
-            found = [each for each in same if math.isfinite(each.bits)]
-            tokens = [results.plan.data.num_positions / each.calls for each in found]
-            look: dict[str, Any] = {"marker": marker, "markersize": 4} | LOOKS[names.index(row.name) % len(LOOKS)]
-            bits, errors = [each.bits for each in found], [each.stderr for each in found]
-            axes.errorbar(tokens, bits, errors, label=f"{row.name}, {sampler}", **look)
-    axes.set(xlabel="tokens per network call", ylabel="test bound of what is sampled, bits per token")
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    if axes.get_legend_handles_labels()[0]:
-        figure.legend(loc="outside right upper")
-    return figure
+        for how, same in groupby(row.calls, attrgetter("how")):
+            found = [(positions / each.calls, each.bits, each.stderr) for each in same if math.isfinite(each.bits)]
+            lines.append(Line(f"{row.name}, {how}", *np.array(found).reshape(-1, 3).T))
+    return over_calls(lines, "tokens per network call", "test bound of what is sampled, bits per token")
 
 
 def _draw(axes: Axes, row: RowResult, place: Callable[[Record], float], look: dict[str, Any], name: str = "") -> None:

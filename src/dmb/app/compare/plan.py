@@ -168,8 +168,9 @@ class Plan:
             new.check_same(old, f"{self.out} is another comparison")
         commands = [*dict.fromkeys(there.commands + self.commands)]
         calls, sampler = sorted({*self.calls, *there.calls}), [*dict.fromkeys(there.sampler + self.sampler)]
-        seeds = max(self.seeds, there.seeds)
-        return replace(self, rows=rows, seeds=seeds, commands=commands, calls=calls, sampler=sampler)
+        return replace(
+            self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands, calls=calls, sampler=sampler
+        )  # fmt: skip
 
 
 def plan(
@@ -198,9 +199,9 @@ def plan(
     recipe = _plain(recipe, fixed)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
-    chosen = _chosen(data, rows)
     made = Plan(
-        recipe, data, out, [command], chosen, seeds, steps, sequences, samples, sorted({*calls}), [*sampler]
+        recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples, sorted({*calls}),
+        [*sampler],
     )  # fmt: skip
     wanted = {row: row.apply(recipe, data, steps) for row in made.rows}
     for name in fixed:

@@ -67,7 +67,7 @@ def _write(plan: Plan, failures: dict[Path, str]) -> Results:
     plan.out.mkdir(parents=True, exist_ok=True)
     write_json(plan.out / RESULTS, found.to_json())
     files = {"table.md": page(found).encode(), "curves.png": to_png(curves(found))}
-    files |= {"calls.png": to_png(bits_over_calls(found))} if plan.calls else {}
+    files |= {"calls.png": to_png(bits_over_calls(found))} if any(row.calls for row in found.rows) else {}
     for name, content in files.items():
         with written_whole(plan.out / name) as part:
             part.write_bytes(content)

@@ -136,7 +136,12 @@ def curves(contents: Contents) -> list[Block]:
         lines = [Line(how, calls, bits, error) for how, (calls, bits, error) in figures.items()]
         own = contents.bounds.get(found[0].split)
         quantity = f"bits per {contents.codec.token} on {found[0].split}"
-        drawn = over_calls(lines, quantity, level=own.bits if own and own.step == found[0].step else math.nan)
+        drawn = over_calls(
+            lines,
+            "network calls per sample",
+            quantity,
+            level=own.bits if own and own.step == found[0].step else math.nan,
+        )
         note = "The bound of what is sampled with so many network calls. Bounds that are infinite are left out."
         blocks.append(Block(kind="figure", title="Few calls", body=to_svg(drawn, "calls"), note=note))
     return blocks
