@@ -271,7 +271,7 @@ def test_a_grid_says_how_many_positions_each_call_writes(grid, sizes):
 
 @pytest.mark.parametrize("grid", ["cosine", FIRST_ONE], ids=["name", "shares"])
 def test_a_grid_is_of_a_bound_with_calls(grid):
-    with pytest.raises(ValueError, match="sampler and grid are of a bound with calls: give calls, too"):
+    with pytest.raises(ValueError, match="grid is of a bound with calls: give calls, too"):
         in_one_order().bound(STATES, grid=grid)
 
 

@@ -275,7 +275,8 @@ class OrderedBridge(Bridge):
             progress: called after every batch with its number of sequences.
         """
         if calls is None and (sampler is not None or isinstance(grid, Tensor) or grid != "canonical"):
-            raise ValueError("sampler and grid are of a bound with calls: give calls, too")
+            name = "grid" if sampler is None else "sampler"
+            raise ValueError(f"{name} is of a bound with calls: give calls, too")
         self.step_sampler(sampler)
         x_0, label, given = self._rows(x_0, label, given)
         check_counts(len(x_0), samples, batch_size)
