@@ -1,5 +1,6 @@
 """What a bridge costs in time and peak memory (Linux): closed forms beside dense rows, a training step beside plain
-cross-entropy, and writing with a cache of keys and values beside reading everything again at each call.
+cross-entropy, writing with a cache of keys and values beside reading everything again at each call, and letters per
+second in few calls beside an autoregressive network.
 
 python benchmarks/cost.py
 """
@@ -27,6 +28,8 @@ STEPS = {27: (32, 128, 4), 50_257: (4, 64, 1)}
 LOSSES = ("cross-entropy", "bridge, mean head", "bridge, score head", "masked diffusion, mean head")
 WRITES = ("keys and values kept", "everything read again")
 SAMPLES, LETTERS = 16, 64
+SPEEDS = {"autoregressive": LETTERS, "ordered, 64 calls": 64, "ordered, 16 calls": 16, "ordered, 8 calls": 8}
+"""Network calls of ways to write, all with keys and values kept."""
 SIZES, ELEMENTS = (27, 128, 512, 2048, 8192, 50_257), 4_000_000
 
 
@@ -84,6 +87,15 @@ def writing(way: str, calls: int) -> Callable[[], object]:
     return lambda: bridge.sample(SAMPLES, calls=calls, generator=torch.Generator().manual_seed(0))
 
 
+def speed(way: str, samples: int) -> Callable[[], object]:
+    """Sample in so many calls, each of which writes the same place of every stream."""
+    states, left = dmb.States.with_mask(LETTERS, 27), dmb.orders.Fixed.left_to_right(LETTERS)
+    causal = way == "autoregressive"
+    network = (dmb.CausalTransformer if causal else dmb.OrderedTransformer)(states, blocks=4, width=128, heads=4)
+    bridge = dmb.OrderedBridge(left if causal else dmb.orders.Streams((LETTERS,)), network, states)
+    return lambda: bridge.sample(samples, calls=SPEEDS[way])
+
+
 def measure(make: Callable[..., Callable[[], object]], repeats: int, *arguments: object) -> tuple[float, float]:
     """Seconds per call, and peak memory above the idle process in MiB."""
     call = make(*arguments)
@@ -99,8 +111,11 @@ def peak_memory() -> float:
     return int(peak) / 1024
 
 
-def compare(make: Callable[..., Callable[[], object]], ways: dict[str, int], *others: object) -> None:
-    """Print the best of several rounds, each in a process of its own; `ways` has the calls that are timed."""
+def compare(make: Callable[..., Callable[[], object]], ways: dict[str, int], *others: object) -> dict[str, float]:
+    """Print the best of several rounds, each in a process of its own; `ways` has the calls that are timed.
+
+    Returns the seconds of each way.
+    """
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(ROUNDS):
         for way, repeats in ways.items():  # taken in turn, so that a change of the machine's pace meets all alike
@@ -111,6 +126,7 @@ def compare(make: Callable[..., Callable[[], object]], ways: dict[str, int], *ot
     print(f"{'':30}{'ms':>12}{'ratio':>8}{'peak MiB':>10}{'ratio':>8}")
     for way, (seconds, peak) in best.items():
         print(f"{way:30}{1e3 * seconds:12.1f}{seconds / first[0]:8.2f}{peak:10.0f}{peak / first[1]:8.2f}", flush=True)
+    return {way: float(seconds) for way, (seconds, _) in best.items()}
 
 
 @torch.no_grad()
@@ -136,6 +152,10 @@ def main() -> None:
     for calls in (LETTERS, 16, 4):
         print(f"\n{SAMPLES} samples of {LETTERS} letters in {calls} calls, 4 blocks of width 128")
         compare(writing, dict.fromkeys(WRITES, 1), calls)
+    for samples in (1, 64):
+        print(f"\n{samples} × {LETTERS} letters, 4 blocks of width 128")
+        for way, seconds in compare(speed, dict.fromkeys(SPEEDS, 3), samples).items():
+            print(f"{way:30}{samples * LETTERS / seconds:12,.0f} letters per second", flush=True)
 
 
 if __name__ == "__main__":

@@ -237,15 +237,42 @@ def test_as_many_calls_as_positions_are_the_default(calls):
     assert torch.equal(one.score, other.score)
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3])
-def test_with_one_order_the_bounds_of_all_sequences_are_the_law_of_the_sampler(calls):
-    conditionals, states = toys.Conditionals(MU, WRONG), dmb.States.with_mask(3, 3)
-    bridge = dmb.OrderedBridge(dmb.orders.Fixed([2, 0, 1]), conditionals, states)
-    law = (-bridge.bound(STATES, calls=calls).score).exp()
+def in_one_order():
+    return dmb.OrderedBridge(
+        dmb.orders.Fixed([2, 0, 1]), toys.Conditionals(MU, WRONG), dmb.States.with_mask(3, 3)
+    )  # fmt: skip
+
+
+FIRST_ONE, FIRST_TWO = (torch.tensor([1.0, left, 0.0], dtype=torch.float64) for left in (2 / 3, 1 / 3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"calls": 1}, {"calls": 2}, {"calls": 3}, {"calls": 2, "grid": FIRST_ONE}, {"calls": 2, "grid": FIRST_TWO}],
+    ids=["one", "two", "three", "one and two", "two and one"],
+)
+def test_with_one_order_the_bounds_of_all_sequences_are_the_law_of_the_sampler(options):
+    bridge = in_one_order()
+    law = (-bridge.bound(STATES, **options).score).exp()
     assert law.sum().item() == pytest.approx(1, abs=1e-12)  # Kraft, with equality
-    x = bridge.sample(20_000, calls=calls, generator=seeded("law"))
+    x = bridge.sample(20_000, **options, generator=seeded("law"))
     counts = np.bincount(np.ravel_multi_index(tuple(x.T.numpy()), (3, 3, 3)), minlength=27)
     assert oracles.chi_square_p_value(counts, law) > 1e-3
+
+
+@pytest.mark.parametrize(("grid", "sizes"), [(FIRST_ONE, (1, 2)), (FIRST_TWO, (2, 1))], ids=["one first", "two first"])
+def test_a_grid_says_how_many_positions_each_call_writes(grid, sizes):
+    bound = in_one_order().bound(STATES, calls=2, grid=grid)
+    for x, nats in zip(STATES.tolist(), bound.score.tolist(), strict=True):
+        seen = [(), (2,) if sizes[0] == 1 else (), (2,) if sizes[0] == 1 else (2, 0)]
+        by_hand = [conditional(x, i, known, WRONG)[x[i]] for i, known in zip((2, 0, 1), seen, strict=True)]
+        assert nats == pytest.approx(-np.log(by_hand).sum())
+
+
+@pytest.mark.parametrize("grid", ["cosine", FIRST_ONE], ids=["name", "shares"])
+def test_a_grid_is_of_a_bound_with_calls(grid):
+    with pytest.raises(ValueError, match="grid is of a bound with calls: give calls, too"):
+        in_one_order().bound(STATES, grid=grid)
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])

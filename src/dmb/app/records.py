@@ -98,18 +98,23 @@ def read_bounds(folder: Path) -> dict[str, Likelihood]:
     return {each.split: each for each in found}
 
 
+def read_all_calls(folder: Path) -> list[SamplerBound]:
+    """All bounds at numbers of calls that `dmb evaluate --calls` has written; nan where a model needs more calls."""
+    found = _results(SamplerBound, "impossible", folder)
+    return [replace(each, bits=math.inf) if each.impossible else each for each in found]
+
+
 def read_calls(folder: Path, model: Record | None) -> list[SamplerBound]:
-    """The bounds at numbers of calls that `dmb evaluate --calls` has written, in their order, of one split.
+    """Those of one split, in the order of their numbers of calls.
 
     Args:
         folder: the run folder.
         model: the evaluation that the model comes from, see `best`. Bounds of other models are left out.
     """
     step = None if model is None else model.step
-    found = [each for each in _results(SamplerBound, "impossible", folder) if each.step == step]
+    found = [each for each in read_all_calls(folder) if each.step == step and not math.isnan(each.bits)]
     split = next((name for name in ("test", "validation", "train") if any(each.split == name for each in found)), "")
-    bounded = [replace(each, bits=math.inf) if each.impossible else each for each in found if each.split == split]
-    return sorted((each for each in bounded if not math.isnan(each.bits)), key=lambda each: each.calls)
+    return sorted((each for each in found if each.split == split), key=lambda each: each.calls)
 
 
 def read_images(folder: Path) -> dict[str, ImageQuality]:

@@ -22,13 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable, conforms
 from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
-from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality
+from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
 from dmb.app.locks import locked
 from dmb.app.recipes import Recipe, command_line, recipe as find_recipe
@@ -37,6 +38,7 @@ from dmb.bridges import Bridge
 from dmb.data import Codec, DataSet
 from dmb.data.codecs.base import shortened
 from dmb.data.reading import as_value_error
+from dmb.orders import best_shares
 from dmb.training import TrainingReport
 from dmb.version import __version__
 
@@ -164,6 +166,13 @@ class Run:
             raise ValueError(f"{self.recipe.data.source} has changed since the run began: restore it, or train again")
         return data
 
+    def grid(self, bridge: Bridge, name: str) -> Callable[[int], str | Float[Tensor, " k"]]:
+        """The grid of this name, by the number of calls. The best one is found on the examples of validation data."""
+        if name != "best":
+            return lambda _: name
+        costs = token_costs(bridge, self.summary()["examples"])
+        return lambda calls: best_shares(costs, min(calls, bridge.num_positions))
+
     def label(self, given: str) -> int:
         """The number of a class, from its name or its number; a folder called 7 is meant before class number 7."""
         names = self.about["class_names"]
@@ -239,7 +248,7 @@ class Run:
                 results.setdefault(result[0].kind, {})[result[0].split] = parts
             elif isinstance(result, SamplerBound):
                 bounds = results.setdefault(result.kind, {}).setdefault(result.split, {})
-                bounds.setdefault(result.sampler, {})[str(result.calls)] = vars(result) | step
+                bounds.setdefault(result.how, {})[str(result.calls)] = vars(result) | step
             else:
                 place = results.setdefault("images", {}) if isinstance(result, ImageQuality) else results
                 place[result.split] = vars(result) | step

@@ -226,13 +226,14 @@ class Bridge(Pretrained, ABC):
         samples: int = 1,
         calls: int | None = None,
         sampler: str | None = None,
+        grid: str | Float[Tensor, " k"] = "canonical",
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Bound:
         """An upper bound on `-log p(x_0)`, with its two parts and its standard error.
 
-        With `calls`, it is that of what `sample` draws with so many network calls, by this sampler.
+        With `calls`, it is that of what `sample` draws with so many network calls, by this sampler, on this grid.
         """
 
     @abstractmethod

@@ -143,16 +143,25 @@ class OrderedBridge(Bridge):
         return turn
 
     def call_of(
-        self, turn: Int[Tensor, "b d"], calls: int | None, given: Bool[Tensor, "b d"] | None = None
+        self,
+        turn: Int[Tensor, "b d"],
+        calls: int | None,
+        given: Bool[Tensor, "b d"] | None = None,
+        grid: str | Float[Tensor, " k"] = "canonical",
     ) -> Int[Tensor, "b d"] | None:
         """The call that writes each position of rows with these turns, -1 for given ones; None: one per call."""
+        shares = share_grid(self.usual_calls if calls is None else calls, grid)
+        canonical = isinstance(grid, str) and grid == "canonical"
+        calls = calls if canonical else len(shares) - 1
         if calls is not None and self.from_left:
             blanks = turn.shape[1] - (0 if given is None else int(given.sum(-1).min()))
             if calls < blanks:
                 kind = type(self.ordered).__name__
                 raise ValueError(f"calls must be left out for a {kind}, which writes one of {blanks} blanks per call")
             calls = None
-        return None if calls is None else self.order_for(calls).divide(turn, calls, given)
+        if calls is None or canonical:
+            return None if calls is None else self.order_for(calls).divide(turn, calls, given)
+        return by_call(turn, shares, given)
 
     def token_nats(
         self, x_0: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], label: Int[Tensor, " b"] | None = None
@@ -237,12 +246,17 @@ class OrderedBridge(Bridge):
         return cost[: len(rows)].sum(-1).masked_scatter(several, total.mean(0))
 
     def _plan(
-        self, given: Bool[Tensor, "b d"], any_order: float, calls: int | None, generator: torch.Generator | None
+        self,
+        given: Bool[Tensor, "b d"],
+        any_order: float,
+        calls: int | None,
+        generator: torch.Generator | None,
+        grid: str | Float[Tensor, " k"] = "canonical",
     ) -> tuple[Int[Tensor, "b d"], Int[Tensor, "b d"], Bool[Tensor, " b"]]:
         """The turns of rows, the same with one turn for all positions of a call, and which rows follow any order."""
         turn = self.turns(len(given), calls=calls, given=given, generator=generator)
         turn, even = mixed_turns(turn, any_order, given=given, generator=generator)
-        call = self.call_of(turn, calls, given)
+        call = self.call_of(turn, calls, given, grid)
         return turn, turn if call is None else turns_of_calls(turn, call), even
 
     @checks.known_options
@@ -257,6 +271,7 @@ class OrderedBridge(Bridge):
         any_order: float = 0.0,
         calls: int | None = None,
         sampler: str | None = None,
+        grid: str | Float[Tensor, " k"] = "canonical",
         batch_size: int = 128,
         generator: torch.Generator | None = None,
         progress: Callable[[int], None] | None = None,
@@ -275,12 +290,14 @@ class OrderedBridge(Bridge):
                 rows drawn in such orders.
             calls: network calls of the sampler. Default: one position per call.
             sampler: `ancestral` (default), which takes a number of calls; the others have none.
+            grid: how many positions each call writes, as for `sample`: such as `dmb.orders.best_shares`.
             batch_size: sequences per network call.
             generator: source of all randomness.
             progress: called after every batch with its number of sequences.
         """
-        if sampler is not None and calls is None:
-            raise ValueError("sampler is of a bound with calls: give calls, too")
+        if calls is None and (sampler is not None or isinstance(grid, Tensor) or grid != "canonical"):
+            name = "grid" if sampler is None else "sampler"
+            raise ValueError(f"{name} is of a bound with calls: give calls, too")
         self.step_sampler(sampler)
         x_0, label, given = self._rows(x_0, label, given)
         check_counts(len(x_0), samples, batch_size)
@@ -291,7 +308,7 @@ class OrderedBridge(Bridge):
         if self.lengths is not None:
             prior += self.lengths.nats(self.lengths.of(x_0))
         for rows in samples * torch.arange(len(x_0), device=x_0.device).split(batch_size):
-            _, seen, _ = self._plan(known[rows], any_order, calls, generator)
+            _, seen, _ = self._plan(known[rows], any_order, calls, generator, grid)
             with self._evaluating():
                 cost = self.token_nats(x_0[rows], seen, None if label is None else label[rows])
             cost = torch.where(known[rows], 0.0, cost)
@@ -393,17 +410,13 @@ class OrderedBridge(Bridge):
     ) -> Iterator[State]:
         if not isinstance(sampler, str):
             raise ValueError(f"sampler must be one of {', '.join(self.samplers)} for an OrderedBridge, got a function")
-        shares = share_grid(self.usual_calls if calls is None else calls, grid)
         x_T = torch.full((count, self.num_positions), self.num_states - 1, device=self.device)
         if kept is not None and decoding.given is not None:
             x_T = torch.where(decoding.given, kept.expand(count, -1), x_T)
         turn = self.turns(count, calls=calls, given=decoding.given, generator=generator)
         if sampler == "speculative":
             return speculative(self.ordered, self.states, decoding, x_T, turn, generator)
-        if grid == "canonical":
-            call = self.call_of(turn, calls, decoding.given)
-        else:
-            call = by_call(turn, shares, decoding.given)
+        call = self.call_of(turn, calls, decoding.given, grid)
         return in_order(self.ordered, self.states, decoding, x_T, turn, call, generator)
 
     def arrivals(self, chains: int, *, calls: int, generator: torch.Generator | None) -> Float[Tensor, "b d n"]:
@@ -457,10 +470,7 @@ class OrderedBridge(Bridge):
     @property
     def _prefers_an_order(self) -> bool:
         """Whether a network that can follow any order may come to see one only."""
-        prefers = (
-            isinstance(self.order, Fixed) or bool(self.order.budgets) or any(True for _ in self.order.parameters())
-        )
-        return prefers and not self.from_left
+        return type(self.order) is not Random and not self.from_left
 
     def infill_share(self, settings: "TrainingSettings") -> float:
         """A network learns to begin with any positions only if training shows that."""

@@ -1,5 +1,6 @@
 """Bounds at numbers of network calls: `dmb evaluate --calls`, and what `dmb sample --calls` says of them."""
 
+import itertools
 import json
 import math
 import re
@@ -12,6 +13,7 @@ import dmb
 from app.report.making import recipe, text, trained, untrained
 from commands import dmb_
 from dmb._core.seeding import seeded
+from dmb.app.evaluation import token_costs
 from dmb.app.records import best, read_bounds, read_calls, read_evaluations, read_metrics
 from dmb.app.runs import Run
 
@@ -111,6 +113,7 @@ def test_a_network_of_one_token_per_call_says_so_and_goes_on(written, capsys):
     [
         (("--calls", 4, "--sampler", "first_hitting"), "first_hitting has no number of calls: choose the sampler from"),
         (("--calls", 4, 0), "--calls must be at least 1, got 0"),
+        (("--grid", "cosine"), "--grid is for bounds at numbers of network calls: give --calls, too"),
         (("--sampler", "euler"), "--sampler is for bounds at numbers of network calls: give --calls, too"),
     ],
 )
@@ -161,9 +164,99 @@ def test_speculative_samples_take_no_number_of_calls(written, capsys):
     assert "speculative has no number of calls: choose the sampler from ancestral, or" in capsys.readouterr().err
 
 
-def test_samples_of_an_order_for_few_calls_say_which_one(written, capsys):
+def test_samples_and_bounds_of_an_order_for_few_calls_say_which_one(written, capsys):
     run = written(dmb.OrderedTransformer, dmb.orders.Streams((6,), budgets=(2, 3)))
     for calls, order in ((1, 2), (2, None), (3, None), (5, 3)):
-        assert dmb_("sample", run, "-n", 1, "--calls", calls) == 0
         line = "" if order is None else f"{calls} calls: the order for {order} calls is used"
+        assert dmb_("sample", run, "-n", 1, "--calls", calls) == 0
         assert capsys.readouterr().err.strip() == line
+        assert dmb_("evaluate", run, *FEW, "--calls", calls) == 0
+        assert capsys.readouterr().err.strip() == line
+        (run / "evaluation.json").unlink()
+    one, other = (Run.open(run).bridge().sample(3, calls=calls, generator=seeded(0)) for calls in (3, 5))
+    assert torch.equal(one, other)
+
+
+@pytest.fixture
+def in_random_order(written):
+    run = written(dmb.OrderedTransformer, dmb.orders.Random(6))
+    bridge = shaken(Run.open(run).bridge())
+    bridge.write(run)
+    return run
+
+
+def shaken(bridge):
+    """The bridge with other weights: one that was not trained knows nothing, and so nothing that could be lost."""
+    generator = seeded("weights")
+    with torch.no_grad():
+        for weights in bridge.network.parameters():
+            weights.add_(0.4 * torch.randn(weights.shape, generator=generator))
+    return bridge
+
+
+def test_the_best_grid_is_found_on_validation_data_and_is_the_same_in_bounds_and_samples(in_random_order, capsys):
+    run, folder = in_random_order, Run.open(in_random_order)
+    bridge, examples = folder.bridge(), folder.summary()["examples"]
+    assert dmb_("evaluate", run, *FEW, "--calls", 3, "--grid", "canonical", "best") == 0
+    _, plain, best = capsys.readouterr().out.splitlines()
+    costs = token_costs(bridge, examples)
+    grid = dmb.orders.best_shares(costs, 3)
+    assert not torch.allclose(grid, torch.linspace(1, 0, 4, dtype=torch.float64))  # that would show nothing
+    x = folder.data().test
+    bound = bridge.bound(x[x.spread(20)], calls=3, grid=grid, generator=seeded(0, "evaluation"))
+    assert plain.startswith("3 calls (ancestral): ")
+    assert best.startswith(f"3 calls (ancestral, best grid): {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits per ")
+    stored = read_evaluations(run)["calls"]["test"]
+    assert [stored[how]["3"]["grid"] for how in ("ancestral", "ancestral, best grid")] == ["canonical", "best"]
+
+    assert dmb_("sample", run, "-n", 40, "--calls", 3, "--grid", "best", "--json") == 0
+    said = capsys.readouterr()
+    assert said.err.strip() == f"at 3 calls: {bound.bits_per_token:.2f} bits per token"
+    drawn, other = (bridge.sample(40, calls=3, grid=g, generator=seeded(0, "samples")) for g in (grid, "canonical"))
+    assert not torch.equal(drawn, other)
+    assert json.loads(said.out)["tokens"] == drawn.tolist()
+
+
+def test_what_a_token_costs_is_the_mean_over_orders_by_what_is_known(in_random_order):
+    folder = Run.open(in_random_order)
+    bridge, x = folder.bridge(), folder.summary()["examples"][:2].repeat(1000, 1)
+    orders = torch.tensor([*itertools.permutations(range(6))])
+    rows, turns = x[:2].repeat_interleave(len(orders), 0), orders.argsort(-1).repeat(2, 1)
+    with torch.no_grad():
+        each = bridge.token_nats(rows, turns).gather(1, turns.argsort(-1))
+    error = each.std(0) / (4 * 2000) ** 0.5
+    assert ((token_costs(bridge, x) - each.mean(0)).abs() < 4.5 * error).all()
+
+
+def test_costs_are_smooth_in_what_is_known_so_that_noise_does_not_choose_the_grid(tmp_path):
+    data = text(tmp_path, length=32, count=4000)
+    run = untrained(tmp_path / "run", recipe(source=data.source, mask=True, floor=0.0, network="ordered"), data, [{}])
+    costs = token_costs(shaken(run.bridge()), run.summary()["examples"])
+    assert costs.std() > 0.01
+    assert costs.diff(n=7).abs().max() < 1e-9  # of a polynomial of degree 6
+
+
+def test_a_grid_changes_the_law_and_what_is_known_of_one_is_not_said_of_another(in_random_order, capsys):
+    run = in_random_order
+    assert dmb_("evaluate", run, *FEW, "--calls", 2, "--grid", "cosine") == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("2 calls (ancestral, cosine grid): ")
+    assert dmb_("sample", run, "-n", 1, "--calls", 2) == 0
+    assert "--grid" not in (said := capsys.readouterr().err)
+    assert said.startswith("what so few calls cost in bits: dmb evaluate")
+    assert dmb_("sample", run, "-n", 1, "--calls", 2, "--grid", "uniform") == 0
+    assert "--grid uniform --calls 2 6" in capsys.readouterr().err
+
+
+def test_only_random_orders_have_a_best_grid(masked, written, capsys):
+    for folder in (masked, written(dmb.OrderedTransformer, dmb.orders.Streams((6,), budgets=(2, 3)))):
+        for words in (("evaluate", folder, *FEW), ("sample", folder, "-n", 1)):
+            assert dmb_(*words, "--calls", 2, "--grid", "best") == 2
+            said = "the best grid is known for models that write sequences of one length in random order only"
+            assert said in capsys.readouterr().err
+
+
+def test_several_samplers_are_evaluated_one_after_the_other(run, capsys):
+    assert dmb_("evaluate", run, *FEW, "--calls", 2, 4, "--sampler", "ancestral", "euler") == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    begins = ["2 calls (ancestral)", "4 calls (ancestral)", "2 calls (euler)", "4 calls (euler)"]
+    assert [line.partition(":")[0] for line in lines] == begins

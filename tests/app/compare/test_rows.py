@@ -63,6 +63,7 @@ GOLDEN = {
     "paths-learned": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "ordered", "order.write_order": "learned", "training.matrix_objective": "joint", "training.orders": 2, "training.singles": 6, "training.matrix_learning_rate": 0.1},
     "streams": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "ordered", "order.write_order": "streams"},
     "streams-learned": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "ordered", "order.write_order": "learned_streams", "training.matrix_objective": "joint", "training.orders": 2, "training.singles": 6, "training.matrix_learning_rate": 0.1},
+    "blocks": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "ordered", "order.write_order": "blocks", "training.any_order": 0.0},
     "autoregressive": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.mask": True, "process.init": "gather", "process.floor": 0.0, "head": "mean", "network.placed": True, "network.network": "causal"},
     "mean-tree": {"training.score_steps": 200, "training.cycles": 1, "training.matrix_steps": 0, "process.process": "tree", "process.grouping": "value", "process.schedule": "canonical", "head": "mean"},
     "mean-natural": {"training.score_steps": 100, "training.cycles": 2, "training.matrix_steps": 150, "training.matrix_learning_rate": 0.001, "training.matrix_weight_decay": 0.01, "training.matrix_clip": 1.0, "training.start": "random", "process.learn": "linear", "process.init": "gather", "process.floor": 0.0, "process.tied": False, "process.order": "natural", "head": "mean", "process.schedule": "paced"},
@@ -134,7 +135,7 @@ def test_floors_groups_and_places_go_by_the_data(data, tmp_path):
     [
         (shades, set()),
         (text, {"mean-natural", "mean-natural-still", "learned-natural"}),
-        (columns, {"mean-natural", "mean-natural-still", "learned-natural", "mean-tree", "streams", "streams-learned", *TIED}),
+        (columns, {"mean-natural", "mean-natural-still", "learned-natural", "mean-tree", "streams", "streams-learned", "blocks", *TIED}),
         (few(3), {"mean-nested", "learned-nested"}),
         (few(2), {"mean-nested", "learned-nested", "learned-descending", "learned-ascending", "learned-turns",
                   "learned-varying", "learned-natural", "learned-live"}),

@@ -173,7 +173,7 @@ def test_a_query_starts_from_its_neighbours_along_every_axis_and_columns_have_no
         "blocks": 1,
     }
     for data, distances in ((dmb.data.digits(), [1, 8]), (dmb.data.markov(), [1]), (dmb.data.table(file), [])):
-        network = recipes.recipe("sequences").changed(**ordered).build(data).network
+        network = recipes.recipe("sequences").changed(**ordered, write_order="learned").build(data).network
         assert network.config()["beside"] == distances
 
 
@@ -248,6 +248,43 @@ def test_records_are_learned_by_whole_paths_and_have_lengths(tmp_path):
     assert isinstance(bridge, dmb.OrderedBridge)
     assert bridge.lengths is not None
     assert bridge.infill_share(recipe.training) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "budgets"),
+    [("text", 64, (4, 8, 16, 32, 64)), ("text8", 256, (4, 8, 16, 32, 64, 256)), ("text", 11, (4, 8, 11)),
+     ("text", 3, (3,))],
+)  # fmt: skip
+def test_texts_have_an_order_for_few_calls_and_one_for_a_call_per_letter_all_of_them_trained(name, length, budgets):
+    recipe, data = recipes.recipe(name).changed(source="markov", length=length), dmb.data.markov(length=length)
+    bridge = recipe.changed(width=8, heads=2, blocks=1).build(data)
+    estimator = bridge.estimator(recipe.training)
+    assert (bridge.order.budgets, estimator.calls, bridge.usual_calls) == (budgets, budgets, length)
+    assert (bridge.infill_share(recipe.training), estimator.score["learn_order"]) == (0.25, True)
+    # what is sampled by default is one position after the other, along the text
+    torch.nn.init.constant_(bridge.order.weights, 40.0)
+    assert bridge.turns(1).tolist() == [[*range(length)]]
+
+
+@pytest.mark.parametrize(("calls", "used"), [(1, 1), (4, 4), (7, 4), (20, 8)])
+def test_few_calls_fill_in_a_template_in_streams_through_its_blanks(calls, used):
+    recipe = recipes.recipe("text").changed(source="markov", length=11, width=8, heads=2, blocks=1)
+    bridge = recipe.build(dmb.data.markov(length=11))
+    template = torch.tensor([-1, 3, -1, -1, 1, -1, -1, -1, -1, -1, 2])
+    x = bridge.sample(5, calls=calls, template=template)
+    assert (x[:, template >= 0] == template[template >= 0]).all()
+    given = template[None] >= 0
+    call = bridge.call_of(bridge.turns(1, calls=calls, given=given), calls, given)
+    assert (call.max() + 1, (call[given] == -1).all()) == (used, True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_blocks_go_from_left_to_right_in_the_size_that_was_set(size):
+    order = recipes.recipe("text").changed(write_order="blocks", block_size=size, length=8).order
+    built = order.build(dmb.data.markov(length=8))
+    assert isinstance(built, dmb.orders.Blocks)
+    assert (built.turns(50) // size == torch.arange(8) // size).all()
+    assert size == 1 or len(built.turns(50).unique(dim=0)) > 1
 
 
 def test_conditioning_on_classes_needs_classes():

@@ -10,6 +10,7 @@ import torch
 
 import dmb
 from app.report.making import recipe, table, text, untrained
+from dmb.app.evaluation import SamplerBound
 from dmb.app.report import figures, forward
 from dmb.app.report.contents import SAMPLES, Contents, effort, reverse_path
 from dmb.app.report.figures import to_svg
@@ -356,6 +357,44 @@ def test_values_of_any_size_can_be_drawn(values):
     line = figures.Line("$a$", np.arange(len(values), dtype=float), values, np.full(len(values), np.nan))
     for level in (np.nan, 2.0):
         assert "$a$" in to_svg(figures.over_steps([line] * 3, "any", level=level), "any")
+
+
+def test_bits_are_drawn_against_calls_and_the_models_own_bound_is_a_line():
+    few, many = (figures.Line(name, np.array([4.0, 16.0]), np.array([2.5, bits]), np.array([0.1, 0.1]))
+                 for name, bits in (("$a$", 2.3), ("b", 2.4)))  # fmt: skip
+    figure = figures.over_calls([few, many], "calls", "bits", level=2.0)
+    [axes] = figure.axes
+    assert axes.get_xscale() == "log"
+    drawn = {container.get_label(): container.lines[0].get_xydata().tolist() for container in axes.containers}
+    assert drawn == {"$a$": [[4, 2.5], [16, 2.3]], "b": [[4, 2.5], [16, 2.4]]}
+    assert [line.get_ydata() for line in axes.get_lines() if line.get_label() == "the model's own bound"] == [
+        [2.0, 2.0]
+    ]
+    assert "$a$" in to_svg(figure, "any")
+
+
+def test_what_few_calls_cost_is_on_the_page_if_it_was_computed(tmp_path):
+    from dmb.app.report import results
+
+    run = untrained(tmp_path / "run", recipe(), text(tmp_path), [{}])
+    common = {
+        "split": "test",
+        "stderr": 0.1,
+        "seconds": 0.1,
+        "sequences": 4,
+        "of_sequences": 4,
+        "samples": 1,
+        "seed": 0,
+    }
+    assert results.curves(Contents(run, 0)) == []
+    for sampler, calls, bits in (("ancestral", 4, 2.5), ("euler", 4, np.inf), ("ancestral", 16, 2.25)):
+        impossible = float(bits == np.inf)
+        bound = SamplerBound(sampler=sampler, calls=calls, bits=bits, impossible=impossible, **common)
+        run.add_evaluation(bound, run.best())
+    [block] = results.curves(Contents(run, 0))
+    assert block.title == "Few calls"
+    assert ">ancestral<" in block.body
+    assert "euler" not in block.body
 
 
 def test_lines_are_those_of_the_log(tmp_path):

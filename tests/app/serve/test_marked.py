@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from app.serve.conftest import EVIL
+from dmb.app.evaluation import SamplerBound
 from dmb.app.report.contents import Block, html
 from dmb.app.report.likeness import Bar
 from dmb.app.serve import marked
@@ -117,6 +118,19 @@ def test_every_kind_has_samples_films_and_noise_of_closed_elements(playgrounds, 
     noise = Page(Actions(kind_of(playground), [], tmp_path).noise(1, 0.5, 0))
     assert "noisy copies have changed" in noise.text
     assert "One example all the way to noise" in noise.text
+
+
+def test_beside_the_slider_stands_what_is_known_of_so_many_calls(playgrounds, tmp_path, monkeypatch):
+    playground = playgrounds["text"]
+    common = {"split": "test", "sampler": "ancestral", "stderr": 0.1, "impossible": 0.0, "seconds": 0.1}
+    common |= {"sequences": 4, "of_sequences": 4, "samples": 1, "seed": 0, "token": "letter"}
+    bounds = [SamplerBound(calls=calls, bits=bits, **common) for calls, bits in ((4, 2.5), (64, 2.25))]
+    said = Actions(kind_of(playground), ["calls", "sampler", "temperature"], tmp_path).estimate
+    assert "bits" not in said(5, "ancestral", 1)
+    monkeypatch.setattr(playground, "few_calls", bounds)
+    assert "What is drawn, at 4 calls: 2.50 bits per letter, 2.25 at 64." in said(5, "ancestral", 1)
+    assert "bits" not in said(5, "tweedie", 1)
+    assert "bits" not in said(5, "ancestral", 0.9)
 
 
 def test_facts_and_bars_escape_names_and_values():

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -18,9 +18,9 @@ class Compare:
 
     Examples: `dmb compare digits`; `dmb compare novel.txt --rows mdlm paths-learned --seeds 5 --width 64`.
 
-    Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, curves.png and
-    results.json. Ctrl-C stops it at any time; the same command continues. With further rows or seeds, it adds to the
-    table. The settings below are shared by all rows.
+    Every run is an ordinary run folder, FOLDER/<row>/seed-<number>. Results are in FOLDER: table.md, results.json,
+    curves.png and, with --calls, calls.png. Ctrl-C stops it at any time; the same command continues. With further rows,
+    seeds or calls, it adds to the table. The settings below are shared by all rows.
 
     Args:
         path: What to train on; see dmb train.
@@ -31,6 +31,8 @@ class Compare:
         steps: Steps of Score-learning in every run; default: those of the recipe.
         sequences: Test sequences to evaluate, spread evenly; default: all.
         samples: Network calls per test sequence; with few test data, more calls make the bound more precise.
+        calls: Also compute the bound of what is sampled with each of these numbers of network calls.
+        sampler: Sampling algorithms of --calls, beside the usual one of each model, where a model has them.
         workers: Number of runs at the same time; default: the number of cores, or one on a GPU.
         list: Print the rows with their settings, then exit.
     """
@@ -43,6 +45,8 @@ class Compare:
     steps: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     sequences: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     samples: int = 1
+    calls: Annotated[tuple[int, ...], arg(metavar="INT", help_behavior_hint="")] = ()
+    sampler: Annotated[tuple[Literal["ancestral", "tweedie", "euler"], ...], arg(help_behavior_hint="")] = ()
     workers: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     list: bool = False
 
@@ -59,7 +63,9 @@ def main(arguments: list[str]) -> int:
 
     changed = shared.differences(wanted)
     out = flags.out or Path("runs") / f"compare-{Path(wanted.data.source).stem}"
-    options = {name: getattr(flags, name) for name in ("rows", "seeds", "steps", "sequences", "samples")}
+    options = {
+        name: getattr(flags, name) for name in ("rows", "seeds", "steps", "sequences", "samples", "calls", "sampler")
+    }
     given = {name: value for name, value in options.items() if value not in (None, ())}
     words = ["dmb", "compare", wanted.data.source, "--recipe", wanted.name, "--out", str(out)]
     fixed = set(changed) - {"network.network", "network.placed"}  # rows with whole paths choose their own network

@@ -1,14 +1,15 @@
 """`dmb evaluate`."""
 
 from functools import partial
+from itertools import product
 from typing import Annotated, Any
 
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, SamplerName, Split, command
-from dmb.app.display import counting, notes
-from dmb.app.evaluation import likelihood, record_quality, sampler_bound, table_quality
+from dmb.app.cli.parsing import AsJson, GridName, OnDevice, OwnRecipe, RunFolder, SamplerName, Split, command
+from dmb.app.display import counting, notes, say
+from dmb.app.evaluation import likelihood, order_used, record_quality, sampler_bound, table_quality
 from dmb.app.runs import Run, of_step
 from dmb.data import Columns, Records
 from dmb.training.engine import device
@@ -23,7 +24,8 @@ def evaluate(
     batch_size: int = 128,
     seed: int = 0,
     calls: Annotated[tuple[int, ...], arg(metavar="INT", help_behavior_hint="")] = (),
-    sampler: SamplerName | None = None,
+    sampler: Annotated[tuple[SamplerName, ...], arg(help_behavior_hint="")] = (),
+    grid: tuple[GridName, ...] = ("canonical",),
     accelerator: OnDevice = "auto",
     quality: bool = False,
     recipe: OwnRecipe = None,
@@ -44,7 +46,9 @@ def evaluate(
         seed: seed of times and noise.
         calls: also compute the bound of what `dmb sample --calls` draws with each of these numbers of network calls,
             and the seconds that a sample takes.
-        sampler: the sampling algorithm of --calls; default: ancestral, or tweedie for a score head.
+        sampler: the sampling algorithms of --calls; default: ancestral, or tweedie for a score head.
+        grid: how much each of --calls does: canonical, about the same; uniform in time; cosine, little at first; best,
+            the group sizes that cost least on validation data (ARDM), for models that write in random order.
         quality: also compare samples of a table with rows of the split: shapes of columns, trends of pairs, how well a
             classifier tells them apart, what can be learned from them, and whether they are copies; beside independent
             columns and the training rows themselves. Of records: how many differ, are new, and are valid (SMILES, if
@@ -61,10 +65,13 @@ def evaluate(
         raise ValueError(f"--quality compares with the run's own training rows: leave out --data, got {data}")
     if calls and min(calls) < 1:
         raise ValueError(f"--calls must be at least 1, got {min(calls)}")
-    if sampler is not None and not calls:
-        raise ValueError("--sampler is for bounds at numbers of network calls: give --calls, too")
+    for name, plain in (("--sampler", not sampler), ("--grid", grid == ("canonical",))):
+        if not plain and not calls:
+            raise ValueError(f"{name} is for bounds at numbers of network calls: give --calls, too")
     evaluated, bridge = folder.best(), folder.bridge(device(accelerator))
-    bridge.step_sampler(sampler)  # a mistake is found before hours of work
+    # mistakes are found before hours of work
+    samplers = [bridge.step_sampler(name) for name in sampler or (None,)]
+    grids = {name: folder.grid(bridge, name) for name in grid}
     with counting(notes, "reading the data") as progress:
         read = folder.data(data, progress=progress)
     with counting(notes, f"evaluating on {split}") as progress:
@@ -77,11 +84,13 @@ def evaluate(
         print(to_json(vars(result) | step) if json_ else result, flush=True)
     if data is None:
         folder.add_evaluation(result, evaluated)
-    for number in dict.fromkeys(calls):
+    for chosen, name, number in dict.fromkeys(product(samplers, grid, calls)):
+        for line in order_used(bridge, number):
+            say(notes, line)
         with counting(notes, f"evaluating {number} calls") as progress:
             bound = sampler_bound(
-                bridge, read, split, calls=number, sampler=sampler, sequences=sequences, samples=samples,
-                batch_size=batch_size, seed=seed, progress=progress,
+                bridge, read, split, calls=number, sampler=chosen, grid=grids[name](number), sequences=sequences,
+                samples=samples, batch_size=batch_size, seed=seed, progress=progress,
             )  # fmt: skip
         more.setdefault(bound.kind, []).append(vars(bound) | step)
         if not json_:

@@ -29,6 +29,7 @@ OutFile = Annotated[Path | None, arg(metavar="FILE", aliases=["-o"])]
 AsJson = Annotated[bool, arg(name="json")]
 Split = Literal["train", "validation", "test"]
 SamplerName = Literal["ancestral", "first_hitting", "speculative", "tweedie", "euler"]
+GridName = Literal["canonical", "uniform", "cosine", "best"]
 """Options that several commands have."""
 
 _PLAIN = {

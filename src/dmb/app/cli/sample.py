@@ -1,6 +1,5 @@
 """`dmb sample`."""
 
-import math
 import shlex
 from typing import Annotated
 
@@ -8,9 +7,9 @@ import torch
 from tyro.conf import arg
 
 from dmb._core.files import to_json
-from dmb.app.cli.parsing import AsJson, OnDevice, OutFile, OwnRecipe, RunFolder, SamplerName, command
+from dmb.app.cli.parsing import AsJson, GridName, OnDevice, OutFile, OwnRecipe, RunFolder, SamplerName, command
 from dmb.app.display import counting, notes, say
-from dmb.app.evaluation import at_calls, draw
+from dmb.app.evaluation import at_calls, draw, order_used
 from dmb.app.records import read_calls
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
@@ -25,6 +24,7 @@ def sample(
     length: int | None = None,
     calls: int | None = None,
     sampler: SamplerName | None = None,
+    grid: GridName = "canonical",
     template: str | None = None,
     blank: str = "_",
     label: str | None = None,
@@ -48,7 +48,9 @@ def sample(
             window by window, each conditioned on the second half of the previous one.
         calls: network calls per sample; default: 64, or one per token for a network that learned by whole paths.
         sampler: sampling algorithm; default: ancestral (exact at any step size), or tweedie for a score head.
-            first_hitting has no number of calls.
+            first_hitting and speculative have no number of calls.
+        grid: how much each call does: canonical, about the same; uniform in time; cosine, little at first; best, the
+            group sizes that cost least on validation data (ARDM), for models that write in random order.
         template: the known part, with blanks; blanks, and everything after its end, are filled in.
         blank: the symbol that stands for a blank in the template.
         label: class to sample, for a model trained with --classes: its number, or its name if it has one, as classes of
@@ -86,14 +88,15 @@ def sample(
         known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), folder.label(label))
     plain = (guidance, temperature, top_p) == (1.0, 1.0, 1.0)
-    for line in [] if calls is None or calls < 1 else about_calls(folder, bridge, calls, sampler, plain=plain):
+    for line in [] if calls is None or calls < 1 else about_calls(folder, bridge, calls, sampler, grid, plain=plain):
         say(notes, line)
+    found = folder.grid(bridge, grid)(calls or bridge.usual_calls)
     with counting(notes, "sampling") as progress:
         if length is not None and length > bridge.num_positions:
             say(notes, f"written in windows of {bridge.num_positions}, each given half of the one before")
         parts = draw(
-            bridge, n, length=length, labels=labels, template=known, calls=calls, sampler=sampler, guidance=guidance,
-            temperature=temperature, top_p=top_p, seed=seed, progress=progress,
+            bridge, n, length=length, labels=labels, template=known, calls=calls, sampler=sampler, grid=found,
+            guidance=guidance, temperature=temperature, top_p=top_p, seed=seed, progress=progress,
         )  # fmt: skip
         tokens = torch.cat(list(parts))[:, :length]
     if out is not None:
@@ -106,7 +109,7 @@ def sample(
     return 0
 
 
-def about_calls(folder: Run, bridge: Bridge, calls: int, sampler: str | None, *, plain: bool) -> list[str]:
+def about_calls(folder: Run, bridge: Bridge, calls: int, sampler: str | None, grid: str, *, plain: bool) -> list[str]:
     """What is known of samples of so many network calls: their order, and their bound if it was computed.
 
     Args:
@@ -114,26 +117,18 @@ def about_calls(folder: Run, bridge: Bridge, calls: int, sampler: str | None, *,
         bridge: its model.
         calls: network calls per sample.
         sampler: the sampling algorithm; None: the default.
+        grid: its grid.
         plain: whether samples are those of the model as it is, of which alone the bounds are.
     """
-    sampler, lines = bridge.step_sampler(sampler), list[str]()
-    if (budget := bridge.budget_for(calls)) not in (None, calls):
-        lines.append(f"{calls} calls: the order for {budget} calls is used")
-    bounds = [each for each in read_calls(folder.path, folder.best()) if each.sampler == sampler]
+    sampler = bridge.step_sampler(sampler)
+    lines, found = order_used(bridge, calls), read_calls(folder.path, folder.best())
+    bounds = [each for each in found if (each.sampler, each.grid) == (sampler, grid)]
     if plain and bounds:
-        nearest = min(bounds, key=lambda each: abs(math.log(each.calls / calls)))
-        lines.append(at_calls([nearest, *(each for each in bounds[-1:] if each is not nearest)]))
-    elif plain and budget is None and calls < bridge.usual_calls:
-        words = [
-            "dmb",
-            "evaluate",
-            str(folder.path),
-            "--sampler",
-            sampler,
-            "--calls",
-            f"{calls}",
-            f"{bridge.usual_calls}",
-        ]
+        lines.append(at_calls(bounds, calls))
+    elif plain and bridge.budget_for(calls) is None and calls < bridge.usual_calls:
+        words = ["dmb", "evaluate", str(folder.path), "--sampler", sampler]
+        words += [] if grid == "canonical" else ["--grid", grid]
+        words += ["--calls", f"{calls}", f"{bridge.usual_calls}"]
         lines.append(f"what so few calls cost in bits: {shlex.join(words)}")
     return lines
 

@@ -1,6 +1,9 @@
-"""The figure of a comparison: the bound on validation data as training goes on, one line per row."""
+"""Figures of a comparison: the bound on validation data as training goes on, and that of what few calls sample."""
 
+import math
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from matplotlib.ticker import EngFormatter
 
 from dmb.app.compare.results import Results, RowResult
 from dmb.app.records import Record
-from dmb.app.report.figures import BLUE, GREEN, GREY, ORANGE, WIDTH, styled
+from dmb.app.report.figures import BLUE, GREEN, GREY, ORANGE, WIDTH, Line, over_calls, styled
 
 COLOURS = (BLUE, ORANGE, GREEN, "#8a5cc2", "#c4346b", "#a8820a", "#17a2a8", "#7a5230")
 LOOKS = [{"color": colour, "linestyle": dash} for dash in ("-", "--", ":") for colour in COLOURS]
@@ -40,6 +43,16 @@ def curves(results: Results) -> Figure:
     if drawn:
         figure.legend(loc="outside right upper", title="at the end, mean of seeds", alignment="left", title_fontsize=8)
     return figure
+
+
+def bits_over_calls(results: Results) -> Figure:
+    """The bits of what is sampled, over the tokens that a network call writes; one line per row and sampler."""
+    lines, positions = list[Line](), results.plan.data.num_positions
+    for row in results.rows:
+        for how, same in groupby(row.calls, attrgetter("how")):
+            found = [(positions / each.calls, each.bits, each.stderr) for each in same if math.isfinite(each.bits)]
+            lines.append(Line(f"{row.name}, {how}", *np.array(found).reshape(-1, 3).T))
+    return over_calls(lines, "tokens per network call", "test bound of what is sampled, bits per token")
 
 
 def _draw(axes: Axes, row: RowResult, place: Callable[[Record], float], look: dict[str, Any], name: str = "") -> None:

@@ -2,8 +2,9 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +13,17 @@ from dmb._core.configuration import typed
 from dmb._core.files import read_sizes, write_json
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.compare.rows import ROWS, Row
+from dmb.app.evaluation import Likelihood, SamplerBound
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
 from dmb.app.recipes.choices import BY_TIMES
-from dmb.app.records import best, read_bounds, read_metrics, validations
+from dmb.app.records import Record, best, read_all_calls, read_bounds, read_metrics, validations
 from dmb.app.runs import Run
+from dmb.bridges import OrderedBridge
 from dmb.data import DataSet
 from dmb.training import TrainingSettings
 
 RESULTS, MOST_SEEDS = "results.json", 1000
+PLAIN = ("commands", "seeds", "steps", "sequences", "samples", "calls", "sampler")
 TURNS = "order.order"
 """In the file of a model whose columns are written in one order, so that its training ends with a calibration."""
 Task = Literal["train", "resume", "evaluate"]
@@ -35,6 +39,9 @@ class Job:
     path: Path
     sequences: int
     samples: int
+    calls: tuple[int, ...]
+    sampler: tuple[str, ...]
+    grid: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.row.name} seed {self.seed}"
@@ -54,6 +61,8 @@ class Job:
     def command(self, task: Task) -> list[str]:
         """The command line of a task."""
         evaluation = ["--sequences", f"{self.sequences}", "--samples", f"{self.samples}", "--seed", "0"]
+        if task == "evaluate" and (missing := self.missing_calls()):
+            evaluation += ["--calls", *map(str, missing), "--sampler", *self.sampler, "--grid", *self.grid]
         words = {
             "train": ["train", "--recipe", f"{self.path}.json", "--out", f"{self.path}"],
             "resume": ["resume", f"{self.path}"],
@@ -73,8 +82,26 @@ class Job:
         calibrated = any(record.phase == "calibration" and saved and record.step >= saved.step for record in records)
         if self.recipe.network.network == "columns" and TURNS in read_sizes(self.path / WEIGHTS) and not calibrated:
             return "resume"
+        return None if test and self._is_wanted(test, saved) and not self.missing_calls() else "evaluate"
+
+    def bounds(self) -> list[SamplerBound]:
+        """The bounds at the wanted numbers of calls that are known, by sampler and grid."""
+        saved, order = best(read_metrics(self.path)), list(product(self.sampler, self.grid, self.calls))
+        known = {
+            (each.sampler, each.grid, each.calls): each
+            for each in read_all_calls(self.path)
+            if each.split == "test" and self._is_wanted(each, saved)
+        }
+        return [known[each] for each in order if each in known]
+
+    def missing_calls(self) -> list[int]:
+        """The numbers of calls at which a bound is missing."""
+        known = Counter(each.calls for each in self.bounds())
+        return [number for number in self.calls if known[number] < len(self.sampler) * len(self.grid)]
+
+    def _is_wanted(self, found: Likelihood | SamplerBound, saved: Record | None) -> bool:
         wanted = (self.sequences, self.samples, 0, saved.step if saved else None)
-        return None if test and (test.sequences, test.samples, test.seed, test.step) == wanted else "evaluate"
+        return (found.sequences, found.samples, found.seed, found.step) == wanted
 
     def step(self) -> int:
         """Steps of Score-learning so far."""
@@ -85,7 +112,8 @@ class Job:
 class Plan:
     """A comparison in the folder `out`: rows that share `recipe`, each with the seeds 0 to `seeds - 1`.
 
-    A run takes `steps` of Score-learning, and is evaluated on `sequences` of the test data, `samples` times each.
+    A run takes `steps` of Score-learning, and is evaluated on `sequences` of the test data, `samples` times each; and
+    so is what it samples with these numbers of `calls`, by its usual sampler and those of `sampler` that it has.
     """
 
     recipe: Recipe
@@ -97,6 +125,8 @@ class Plan:
     steps: int
     sequences: int
     samples: int
+    calls: list[int] = field(default_factory=list)
+    sampler: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.seeds > MOST_SEEDS:
@@ -107,12 +137,16 @@ class Plan:
         jobs = []
         for seed, row in product(range(self.seeds), self.rows):
             recipe = row.apply(self.recipe, self.data, self.steps).changed(seed=seed)
-            jobs.append(Job(row, seed, recipe, self.out / row.name / f"seed-{seed}", self.sequences, self.samples))
+            path, grids = self.out / row.name / f"seed-{seed}", row.grids if self.data.lengths is None else ()
+            first, *others = _step_samplers(recipe)
+            samplers = first, *(name for name in others if name in self.sampler)
+            few = tuple(self.calls), samplers, ("canonical", *grids)
+            jobs.append(Job(row, seed, recipe, path, self.sequences, self.samples, *few))
         return jobs
 
     def to_json(self) -> dict[str, Any]:
         """All but the data."""
-        plain = {name: getattr(self, name) for name in ("commands", "seeds", "steps", "sequences", "samples")}
+        plain = {name: getattr(self, name) for name in PLAIN}
         return {"recipe": self.recipe.to_json(), "rows": [row.name for row in self.rows], **plain}
 
     def with_earlier(self) -> "Plan":
@@ -133,12 +167,16 @@ class Plan:
             old, new = (row.apply(plan.recipe, plan.data, plan.steps) for plan in (there, self))
             new.check_same(old, f"{self.out} is another comparison")
         commands = [*dict.fromkeys(there.commands + self.commands)]
-        return replace(self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands)
+        calls, sampler = sorted({*self.calls, *there.calls}), [*dict.fromkeys(there.sampler + self.sampler)]
+        return replace(
+            self, rows=rows, seeds=max(self.seeds, there.seeds), commands=commands, calls=calls, sampler=sampler
+        )  # fmt: skip
 
 
 def plan(
     recipe: Recipe, *, out: Path, command: str, rows: Collection[str] = (), fixed: Collection[str] = (), seeds: int = 3,
-    steps: int | None = None, sequences: int | None = None, samples: int = 1,
+    steps: int | None = None, sequences: int | None = None, samples: int = 1, calls: Collection[int] = (),
+    sampler: Collection[str] = (),
 ) -> Plan:  # fmt: skip
     """A plan whose rows can all be run. Default: rows that fit the data, steps of the recipe, all test sequences.
 
@@ -147,9 +185,12 @@ def plan(
         fixed: dotted names of settings that no row may change, such as `training.batch_size`.
     """
     steps = recipe.training.total_steps if steps is None else steps
-    for name, value in {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}.items():
+    numbers = {"seeds": seeds, "steps": steps, "sequences": sequences, "samples": samples}
+    for name, value in (numbers | {"calls": min(calls, default=None)}).items():
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
+    if sampler and not calls:
+        raise ValueError("--sampler is for bounds at numbers of network calls: give --calls, too")
     if "training.seed" in fixed:
         raise ValueError("seed cannot be set in a comparison: --seeds N uses the seeds 0 to N - 1")
     for name in ("minutes", "patience", "tolerance", "score_tolerance"):
@@ -158,7 +199,10 @@ def plan(
     recipe = _plain(recipe, fixed)
     data = recipe.data.load()
     sequences = min(sequences or len(data.test), len(data.test))
-    made = Plan(recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples)
+    made = Plan(
+        recipe, data, out, [command], _chosen(data, rows), seeds, steps, sequences, samples, sorted({*calls}),
+        [*sampler],
+    )  # fmt: skip
     wanted = {row: row.apply(recipe, data, steps) for row in made.rows}
     for name in fixed:
         if all(name.rpartition(".")[2] in own.meaningless() for own in wanted.values()):
@@ -191,6 +235,13 @@ def _plain(recipe: Recipe, fixed: Collection[str]) -> Recipe:
     own = {name.rpartition(".")[2] for name in fixed}
     settings = {name: value for name, value in settings.items() if name not in own}
     return replace(recipe, name=recipe.name.rpartition(":")[2]).changed(**settings)
+
+
+def _step_samplers(recipe: Recipe) -> tuple[str, ...]:
+    """The samplers of the model that take a number of calls, the default first."""
+    if "write_order" not in recipe.meaningless():
+        return OrderedBridge.step_samplers
+    return ("ancestral", "tweedie", "euler") if recipe.head == "mean" else ("tweedie", "euler")
 
 
 def _chosen(data: DataSet, names: Collection[str]) -> tuple[Row, ...]:

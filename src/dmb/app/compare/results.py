@@ -2,18 +2,21 @@
 
 import math
 import statistics
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Template
 
 from dmb.app.compare.plan import Job, Plan
-from dmb.app.evaluation import Likelihood
+from dmb.app.evaluation import Likelihood, SamplerBound
 from dmb.app.records import Record, bits_after, read_bounds, read_metrics, read_parameters, validations
 from dmb.version import __version__
 
+T = TypeVar("T")
 HEADER = ("row", "what", "test bits per token", "s.d. over seeds", "above the best", "prior part", "runs",
           "CPU minutes per run", "validation bits at equal CPU time")  # fmt: skip
 
@@ -27,6 +30,7 @@ class RunResult:
     test: Likelihood
     last: Record
     curve: tuple[Record, ...]
+    calls: tuple[SamplerBound, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,7 @@ class RowResult:
     validation_at_end: float
     validation_bits_at_equal_cpu_time: float
     runs: tuple[RunResult, ...]
+    calls: tuple[SamplerBound, ...]  # means, too
     failures: dict[int, str]
 
 
@@ -80,24 +85,34 @@ def results(plan: Plan, failures: dict[Path, str]) -> Results:
             relative=100 * (bits[row] / lowest - 1), prior_bits=_mean(runs, lambda run: run.test.prior_bits),
             cpu_minutes=minutes[row], runs=tuple(runs), validation_at_end=_mean(runs, lambda run: run.curve[-1].bits),
             validation_bits_at_equal_cpu_time=_mean(runs, lambda run: bits_after(run.curve, 60 * least)),
+            calls=tuple(_at_calls(runs)),
             failures={job.seed: failures[job.path] for job in jobs if job.row == row and job.path in failures},
         ))  # fmt: skip
     rows.sort(key=lambda row: (math.isnan(row.bits), row.bits))
     return Results(plan, plan.data.unigram_bits(plan.data.validation), least, tuple(rows))
 
 
-def _mean(runs: list[RunResult], figure: Callable[[RunResult], float]) -> float:
+def _at_calls(runs: list[RunResult]) -> Iterator[SamplerBound]:
+    """Means over runs: inf if a run has that, nan if the model needs more calls."""
+    for same in zip(*(run.calls for run in runs), strict=True):
+        names = ("bits", "stderr", "impossible", "seconds")
+        yield replace(same[0], **{name: _mean(same, attrgetter(name)) for name in names})
+
+
+def _mean(runs: Sequence[T], figure: Callable[[T], float]) -> float:
     return statistics.fmean(map(figure, runs)) if runs else math.nan
 
 
 def _run(job: Job) -> RunResult:
     records, test = read_metrics(job.path), read_bounds(job.path)["test"]
-    return RunResult(job.seed, read_parameters(job.path), test, records[-1], tuple(validations(records)))
+    return RunResult(
+        job.seed, read_parameters(job.path), test, records[-1], tuple(validations(records)), tuple(job.bounds())
+    )
 
 
 def table(results: Results) -> str:
     """One line per row, best first; below it, what failed and why."""
-    lines, failed = [HEADER, ("---", "---", *["---:"] * (len(HEADER) - 2))], list[str]()
+    lines, failed = list[tuple[str, ...]](), list[str]()
     for row in results.rows:
         bits = f"{_shown(row.bits, '.4f')} ± {_shown(row.stderr, '.4f')}"
         lines.append((
@@ -108,14 +123,35 @@ def table(results: Results) -> str:
         ))  # fmt: skip
         for seed, reason in row.failures.items():
             failed.append(f"- {row.name}, seed {seed}, failed: `{reason.replace('`', chr(39))}`")
-    return "\n".join(["| " + " | ".join(line) + " |" for line in lines] + (["", *failed] if failed else [])) + "\n"
+    return _markdown(HEADER, lines) + "".join(f"{line}\n" for line in (["", *failed] if failed else []))
+
+
+def calls_table(results: Results) -> str:
+    """One line per row and sampler: the bits of what is sampled with each number of network calls."""
+    header, lines = ("row", "sampler", *(f"{number} calls" for number in results.plan.calls)), list[tuple[str, ...]]()
+    for row in results.rows:
+        for sampler, found in groupby(row.calls, attrgetter("how")):
+            lines.append((row.name, sampler, *map(_bits, found)))
+    return _markdown(header, lines)
+
+
+def _bits(found: SamplerBound) -> str:
+    if math.isnan(found.bits):
+        return ""
+    return f"{found.bits:.4f} ± {found.stderr:.4f}" if math.isfinite(found.bits) else "inf"
+
+
+def _markdown(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    lines = [header, ("---", "---", *["---:"] * (len(header) - 2)), *lines]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def page(results: Results) -> str:
     """The table, what its figures mean, and the commands that make them."""
     template = Template(Path(__file__).with_name("page.jinja").read_text(encoding="utf-8"), trim_blocks=True)
     minutes = None if math.isnan(results.least_cpu_minutes) else results.least_cpu_minutes
-    return template.render(table=table(results), plan=results.plan, minutes=minutes, version=__version__)
+    few = calls_table(results) if results.plan.calls else None
+    return template.render(table=table(results), few_calls=few, plan=results.plan, minutes=minutes, version=__version__)
 
 
 def _shown(value: float, how: str, unit: str = "") -> str:

@@ -14,12 +14,13 @@ Settings = dict[str, Any]  # by name; a value may be a function of the steps of 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One way to train, and a test whether it makes sense for the data."""
+    """One way to train, a test whether it makes sense for the data, and what is evaluated."""
 
     name: str
     title: str
     settings: Settings
     fits: Callable[[DataSet], bool] = lambda _: True
+    grids: tuple[str, ...] = ()  # on which it is also evaluated at numbers of calls, beside the canonical one
 
     def apply(self, recipe: Recipe, data: DataSet, steps: int) -> Recipe:
         """The recipe with the settings of the row; all others stay as they are."""
@@ -104,12 +105,14 @@ ROWS = (
     Row("learned-nested", "bridge, gathering in stages, learned on the bound", JOINT | NESTED, _states(4)),
     Row("learned-mask", "bridge, descending, mask on top, learned on the bound",
         JOINT | DOWN | {"mask": True} | LITTLE),
-    Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED),
+    Row("paths", "mask, whole paths, any order, ordered transformer", ORDERED, grids=("best",)),
     Row("paths-learned", "mask, whole paths, order learned on the bound, ordered transformer", ORDERED | LEARNED),
     Row("streams", "mask, whole paths, as many streams side by side as calls allow, from left to right",
         ORDERED | {"write_order": "streams"}, _placed),
     Row("streams-learned", "mask, whole paths, streams whose direction and slope are learned on the bound",
         ORDERED | LEARNED | {"write_order": "learned_streams"}, _placed),
+    Row("blocks", "mask, whole paths, blocks from left to right, any order in each (BD3-LM)",
+        ORDERED | {"write_order": "blocks", "any_order": 0.0}, _placed),
     Row("columns", "mask, whole paths, columns from first to last, a network for each",
         COLUMNS | {"write_order": "fixed", "any_order": 0.0}, _narrow),
     Row("columns-learned", "mask, whole paths, order of columns learned on the bound, a network for each",

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dmb._core.files import write_json, written_whole
 from dmb.app.compare.plan import RESULTS, Job, Plan, Task
-from dmb.app.compare.results import Results, page, results, table
+from dmb.app.compare.results import Results, calls_table, page, results, table
 from dmb.app.display import progress_bar
 from dmb.app.records import read_bounds
 from dmb.app.signals import Signals
@@ -25,9 +25,9 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
     for job in whole.jobs():
         job.check_same()
     _write(whole, failures)
-    jobs = plan.jobs()
+    own = {job.path for job in plan.jobs()}
     # earlier rows that were evaluated otherwise are evaluated again, to stand in one table
-    jobs += [job for job in whole.jobs() if job not in jobs and job.task() == "evaluate"]
+    jobs = [job for job in whole.jobs() if job.path in own or job.task() == "evaluate"]
     steps, left = {job: job.step() for job in jobs}, [job for job in jobs if job.task()]
     bar = progress_bar(console)
     done = bar.add_task("", total=len(jobs) * plan.steps)
@@ -53,18 +53,22 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
         console.out(f"stopped; continue with: {plan.commands[-1]}", highlight=False)
         return 128 + number
     print(table(found), end="")
+    if whole.calls:
+        print("\n" + calls_table(found), end="")
     return 1 if failures else 0
 
 
 def _write(plan: Plan, failures: dict[Path, str]) -> Results:
     """All that has come of `plan` so far, written to its folder."""
-    from dmb.app.compare.curves import curves  # matplotlib is slow to import
+    from dmb.app.compare.curves import bits_over_calls, curves  # matplotlib is slow to import
     from dmb.app.report.figures import to_png
 
     found = results(plan, failures)
     plan.out.mkdir(parents=True, exist_ok=True)
     write_json(plan.out / RESULTS, found.to_json())
-    for name, content in {"table.md": page(found).encode(), "curves.png": to_png(curves(found))}.items():
+    files = {"table.md": page(found).encode(), "curves.png": to_png(curves(found))}
+    files |= {"calls.png": to_png(bits_over_calls(found))} if any(row.calls for row in found.rows) else {}
+    for name, content in files.items():
         with written_whole(plan.out / name) as part:
             part.write_bytes(content)
     return found

@@ -15,7 +15,9 @@ from dmb.app.evaluation.likelihood import (
     SamplerBound as SamplerBound,
     at_calls as at_calls,
     likelihood as likelihood,
+    order_used as order_used,
     sampler_bound as sampler_bound,
+    token_costs as token_costs,
 )
 from dmb.app.evaluation.samples import (
     RecordQuality as RecordQuality,

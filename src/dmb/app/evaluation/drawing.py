@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,6 +32,7 @@ def draw(
     template: Int[Tensor, " d"] | None = None,
     calls: int | None = None,
     sampler: str | None = None,
+    grid: str | Float[Tensor, " k"] = "canonical",
     guidance: float = 1.0,
     temperature: float = 1.0,
     top_p: float = 1.0,
@@ -49,7 +50,7 @@ def draw(
         count: how many samples.
         length: how many tokens each has at least, if more than the model has positions.
         labels: class of each.
-        template, calls, sampler, guidance, temperature, top_p: see `Bridge.sample`.
+        template, calls, sampler, grid, guidance, temperature, top_p: see `Bridge.sample`.
         seed: of all random numbers.
         progress: called with the number of windows done, and of all.
 
@@ -71,8 +72,8 @@ def draw(
         text, known = list[Tensor](), template
         for place in range(windows):
             drawn = bridge.sample(
-                len(rows), label=label, template=known, calls=calls, sampler=sampler, guidance=guidance,
-                temperature=temperature, top_p=top_p, generator=generator,
+                len(rows), label=label, template=known, calls=calls, sampler=sampler, grid=grid,
+                guidance=guidance, temperature=temperature, top_p=top_p, generator=generator,
             ).cpu()  # fmt: skip
             text.append(drawn if place == 0 else drawn[:, half:])
             known = F.pad(drawn[:, window - half :], (0, window - half), value=-1)

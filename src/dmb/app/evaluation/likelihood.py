@@ -5,19 +5,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar
 
-from jaxtyping import Float
+import numpy as np
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb._core import checks
 from dmb._core.seeding import seeded
-from dmb.bridges import Bridge
+from dmb.app.evaluation.drawing import AT_ONCE
+from dmb.bridges import Bridge, OrderedBridge
 from dmb.data.base import DataSet
 from dmb.data.reading import Progress, ignore_progress
 from dmb.data.splits import Split
 from dmb.objectives.bound import Bound
+from dmb.orders import Random
 
+ORDERS, SMOOTH = 4, 6  # per sequence, to estimate what a token costs when so many are known; degree of that function
 TIMED = 8  # samples that are drawn together to measure the time of one, as many as `dmb sample` draws by default
 
 
@@ -71,6 +77,7 @@ class SamplerBound:
         split: the split of the data.
         sampler: the name of the sampler.
         calls: network calls per sample.
+        grid: how much each call does: see `dmb.sampling.time_grid`, and `best_shares`.
         bits: the bound; inf if a step can never lead to the data, nan if the model needs more calls.
         stderr: standard error of `bits` over sequences.
         impossible: share of the steps that can never lead to the data.
@@ -93,9 +100,15 @@ class SamplerBound:
     seed: int
     token: str = "token"
     step: int | None = None
+    grid: str = "canonical"
+
+    @property
+    def how(self) -> str:
+        """The sampler, and its grid if that is not the usual one."""
+        return self.sampler if self.grid == "canonical" else f"{self.sampler}, {self.grid} grid"
 
     def __str__(self) -> str:
-        where = f"{self.calls:,} call{'s' * (self.calls > 1)} ({self.sampler})"
+        where = f"{self.calls:,} call{'s' * (self.calls > 1)} ({self.how})"
         if math.isnan(self.bits):
             return f"{where}: fewer than the model needs, which writes one {self.token} per call"
         bound = f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split}"
@@ -104,17 +117,24 @@ class SamplerBound:
         return f"{where}: {bound}, {self.seconds:.2g} s per sample"
 
 
-def at_calls(bounds: Sequence[SamplerBound]) -> str:
-    """Bounds of a sampler in a few words.
+def at_calls(bounds: Sequence[SamplerBound], calls: int) -> str:
+    """The bounds of a sampler at about so many calls, and at most, in a few words.
 
     >>> common = {"split": "test", "sampler": "ancestral", "stderr": 0.01, "impossible": 0.0, "seconds": 0.1}
     >>> common |= {"sequences": 100, "of_sequences": 100, "samples": 1, "seed": 0, "token": "letter"}
-    >>> at_calls([SamplerBound(calls=16, bits=2.361, **common), SamplerBound(calls=64, bits=2.17, **common)])
+    >>> found = [SamplerBound(calls=16, bits=2.361, **common), SamplerBound(calls=64, bits=2.17, **common)]
+    >>> at_calls(found, 20)
     'at 16 calls: 2.36 bits per letter, 2.17 at 64'
     """
-    first, *others = bounds
+    first, most = min(bounds, key=lambda each: abs(math.log(each.calls / calls))), max(bounds, key=attrgetter("calls"))
     words = f"at {first.calls:,} call{'s' * (first.calls > 1)}: {first.bits:.2f} bits per {first.token}"
-    return ", ".join([words, *(f"{other.bits:.2f} at {other.calls:,}" for other in others)])
+    return words if most is first else f"{words}, {most.bits:.2f} at {most.calls:,}"
+
+
+def order_used(bridge: Bridge, calls: int) -> list[str]:
+    """What is to be said if samples of so many calls follow the order of another number."""
+    budget = bridge.budget_for(calls)
+    return [] if budget in (None, calls) else [f"{calls} calls: the order for {budget} calls is used"]
 
 
 def likelihood(
@@ -167,6 +187,7 @@ def sampler_bound(
     *,
     calls: int,
     sampler: str | None = None,
+    grid: str | Float[Tensor, " k"] = "canonical",
     sequences: int | None = None,
     samples: int = 1,
     batch_size: int = 128,
@@ -178,14 +199,16 @@ def sampler_bound(
     Args:
         calls: network calls per sample. A model that needs more has no bound: its bits are nan.
         sampler: default: the first that has a number of calls.
+        grid: see `Bridge.sample`; numbers are those of `best_shares`.
     """
     (part, chosen), sampler = _chosen(data, split, sequences), bridge.step_sampler(sampler)
     bits = stderr = seconds = math.nan
     impossible = 0.0
     if calls >= bridge.least_calls:
-        bound = _bound(bridge, part, chosen, samples, batch_size, seed, progress, calls=calls, sampler=sampler)
+        asked: dict[str, Any] = {"calls": calls, "sampler": sampler, "grid": grid}
+        bound = _bound(bridge, part, chosen, samples, batch_size, seed, progress, **asked)
         bits, stderr, impossible = bound.bits_per_token, bound.stderr, bound.impossible
-        seconds = _seconds_per_sample(bridge, calls, sampler, seed)
+        seconds = _seconds_per_sample(bridge, seed, **asked)
     return SamplerBound(
         split=split,
         sampler=sampler,
@@ -199,7 +222,27 @@ def sampler_bound(
         samples=samples,
         seed=seed,
         token=data.codec.token,
+        grid=grid if isinstance(grid, str) else "best",
     )
+
+
+@torch.no_grad()
+def token_costs(bridge: Bridge, examples: Int[Tensor, "N d"]) -> Float[Tensor, " d"]:
+    """What a token costs when so many are known, in the mean over random orders: for `dmb.orders.best_shares`.
+
+    Orders are always the same, so that the same examples give the same costs.
+    """
+    if not isinstance(bridge, OrderedBridge) or type(bridge.order) is not Random or bridge.lengths is not None:
+        raise ValueError("the best grid is known for models that write sequences of one length in random order only")
+    costs, generator = list[Tensor](), seeded(0, "costs", device=bridge.device)
+    for x in examples.to(bridge.device).repeat(ORDERS, 1).split(AT_ONCE):
+        turn = bridge.turns(len(x), generator=generator)
+        with bridge._evaluating():
+            costs.append(bridge.token_nats(x, turn).gather(1, turn.argsort(-1)))
+    place, means = np.arange(bridge.num_positions), torch.cat(costs).double().mean(0).cpu().numpy()
+    # smooth: otherwise the best shares would be those whose costs happen to be underestimated
+    fit = np.polynomial.Chebyshev.fit(place, means, min(SMOOTH, len(place) - 1))
+    return torch.from_numpy(fit(place))
 
 
 def _chosen(data: DataSet, split: str, sequences: int | None) -> tuple[Split, Tensor]:
@@ -211,8 +254,8 @@ def _chosen(data: DataSet, split: str, sequences: int | None) -> tuple[Split, Te
 
 
 def _bound(
-    bridge: Bridge, part: Split, chosen: Tensor, samples: int, batch_size: int, seed: int, progress: Progress, *,
-    calls: int | None = None, sampler: str | None = None,
+    bridge: Bridge, part: Split, chosen: Tensor, samples: int, batch_size: int, seed: int, progress: Progress,
+    **asked: Any,
 ) -> Bound:  # fmt: skip
     label = part.labels(chosen) if bridge.num_classes else None
     done = 0
@@ -226,21 +269,20 @@ def _bound(
         part[chosen].to(bridge.device),
         label=None if label is None else label.to(bridge.device),
         samples=samples,
-        calls=calls,
-        sampler=sampler,
         batch_size=batch_size,
         generator=seeded(seed, "evaluation", device=bridge.device),
         progress=advance,
+        **asked,
     )
 
 
-def _seconds_per_sample(bridge: Bridge, calls: int, sampler: str, seed: int) -> float:
+def _seconds_per_sample(bridge: Bridge, seed: int, **asked: Any) -> float:
     """Of `TIMED` samples that are drawn together."""
     took = 0.0
     for states in (2, None):  # the first steps only warm up
         began = time.perf_counter()
         generator = seeded(seed, "speed", device=bridge.device)
-        *_, last = islice(bridge.trajectory(TIMED, calls=calls, sampler=sampler, generator=generator), states)
+        *_, last = islice(bridge.trajectory(TIMED, generator=generator, **asked), states)
         last.x.cpu()  # waits for a GPU
         took = time.perf_counter() - began
     return took / TIMED

@@ -13,7 +13,8 @@ from dmb.app.loading import load
 from dmb.data import Codec, Columns, DataSet, Grid, ImageCodec, Kind, Picture
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
-from dmb.orders import Fixed as OneOrder, Free, Random, Smooth, Streams, WriteOrder, waves
+from dmb.orders import Blocks, Fixed as OneOrder, Free, Random, Smooth, Streams, WriteOrder, waves
+from dmb.orders.streams import BUDGETS
 from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, grouping
 from dmb.processes.clocks import Steady, Varying
 from dmb.processes.hierarchies import Tree
@@ -38,7 +39,8 @@ READ_BY: dict[str, dict[Any, tuple[str, ...]]] = {
         "columns": (*SIZES, *TIMES, *PATHS),  # one network for many columns draws times
     },
     "write_order": {
-        "learned": ("tilt",), "learned_streams": ("tilt",), "random": (), "streams": (), "fixed": (), None: (),
+        "learned": ("tilt",), "learned_streams": ("tilt",), "blocks": ("block_size",), "random": (), "streams": (),
+        "fixed": (), None: (),
     },
     "process": {
         "bridge": ("schedule", "tied", "learn", "mask", "init"),
@@ -65,8 +67,8 @@ BROUGHT_BY: dict[str, dict[Any, dict[str, Any]]] = {
         "mlp": BY_TIMES, "transformer": BY_TIMES, "ordered": BY_PATHS, "causal": IN_ONE_ORDER, "columns": IN_ONE_ORDER,
     },
     "write_order": {
-        "learned": LEARNED, "learned_streams": LEARNED, "random": UNLEARNED, "streams": UNLEARNED, "fixed": UNLEARNED,
-        None: UNLEARNED,
+        "learned": LEARNED, "learned_streams": LEARNED, "random": UNLEARNED, "streams": UNLEARNED,
+        "blocks": UNLEARNED, "fixed": UNLEARNED, None: UNLEARNED,
     },
 }  # fmt: skip
 """The settings that come with a choice, where a choice of another kind was made before."""
@@ -231,15 +233,17 @@ class OrderChoice:
     Args:
         write_order: The order of writing, for networks ordered, causal and columns: random; learned, by a speed for
             each position that is smooth along texts and images (each column of a table has its own); fixed, from left
-            to right, columns in turn; or for few calls, an order for each of 4, 8, 16, 32 and 64, in which texts and
-            images are written as several streams side by side (streams), whose slope is learned (learned_streams).
-            Tables with more than 32 columns have one network that writes in any order. None: fixed for network causal,
-            otherwise random.
+            to right, columns in turn; blocks, from left to right, and any order within each; or for few calls, an order
+            for each of 4, 8, 16, 32 and 64 and for one call per position, in which texts and images are written as
+            several streams side by side (streams), whose slope is learned (learned_streams). Tables with more than 32
+            columns have one network that writes in any order. None: fixed for network causal, otherwise random.
         tilt: Initial differences between learned speeds: standard deviation of their random weights.
+        block_size: Positions per block of the order blocks.
     """
 
-    write_order: Literal["random", "learned", "fixed", "streams", "learned_streams"] | None = None
+    write_order: Literal["random", "learned", "fixed", "blocks", "streams", "learned_streams"] | None = None
     tilt: float = 0.003
+    block_size: int = 8
 
     def build(self, data: DataSet, generator: torch.Generator | None = None) -> WriteOrder | None:
         """The order for `data`, its random weights drawn from `generator`; None if the network decides."""
@@ -252,14 +256,17 @@ class OrderChoice:
             return OneOrder.left_to_right(data.num_positions)
         if self.write_order == "random":
             return Random(data.num_positions)
+        if self.write_order == "blocks":
+            return Blocks(data.num_positions, self.block_size)
         axes = axes_of(data)
         order: Free | Smooth | Streams
         if self.write_order == "learned":
             order = Free(data.num_positions) if axes is None else Smooth(waves(axes))
         elif axes is None:
-            raise ValueError(f"write_order={self.write_order} is for texts and images; columns have no places")
+            raise ValueError(f"write_order={self.write_order} is for texts and images: choose learned for columns")
         else:
-            order = Streams(axes, learned=self.write_order == "learned_streams")
+            budgets = (*BUDGETS, data.num_positions)  # the last is that of samples and bounds without calls
+            order = Streams(axes, budgets, learned=self.write_order == "learned_streams")
         if order.weights is not None:
             torch.nn.init.normal_(order.weights, std=self.tilt, generator=generator)
         return order

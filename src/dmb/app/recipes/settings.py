@@ -21,6 +21,8 @@ PAPER = ProcessChoice(order="descending", floor=0.0, learn="linear")
 
 # Whole paths, and an order of writing that is learned with the network. Masks are the only noise.
 MASKED, LEARNED = ProcessChoice(mask=True, floor=0.0, tied=True), OrderChoice(write_order="learned")
+# One network for all numbers of calls, and an order for each of them.
+FEW_CALLS = OrderChoice(write_order="learned_streams")
 PATHS = TrainingSettings(
     cycles=1, matrix_steps=0, decay="cosine", evaluate_every=500, evaluate_sequences=1024, **choices.LEARNED
 )
@@ -85,7 +87,7 @@ def sequences() -> Recipe:
         name="sequences",
         data=DataChoice(source="digits"),
         process=MASKED,
-        order=LEARNED,
+        order=FEW_CALLS,
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, placed=True),
         training=replace(PATHS, score_steps=2500, batch_size=32, warmup=200),
     )
@@ -101,7 +103,7 @@ def text() -> Recipe:
         name="text",
         data=DataChoice(source="pydocs", length=64),
         process=MASKED,
-        order=LEARNED,
+        order=FEW_CALLS,
         network=NetworkChoice(network="ordered"),
         training=replace(PATHS, score_steps=2500, batch_size=64, patience=2),
     )
@@ -150,7 +152,7 @@ def text8() -> Recipe:
         name="text8",
         data=DataChoice(source="text8", length=128),
         process=MASKED,
-        order=LEARNED,
+        order=FEW_CALLS,
         network=NetworkChoice(network="ordered", blocks=4, width=128, heads=4, dropout=0.0),
         training=replace(PATHS, score_steps=5000, batch_size=32, warmup=200),
     )

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from dmb._core.seeding import seeded
-from dmb.app.records import best, read_bounds, read_images, read_metrics
+from dmb.app.records import best, read_bounds, read_calls, read_images, read_metrics
 from dmb.app.report.symbols import Symbols, printable
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
@@ -59,6 +59,7 @@ class OpenRun:
         self.source = Path(run.recipe.data.source).name  # a file without its folders
         self.best = best(self.records)  # the evaluation that the model in the folder comes from
         self.bounds, self.images = read_bounds(run.path), read_images(run.path)
+        self.few_calls = read_calls(run.path, self.best)
         self.marginals, self.examples = summary["marginals"], summary["examples"]
         self.view = run.codec.view(self.examples[:1])  # how examples are shown
         # names of the columns of a table; None for other data, in which a token means the same at every position

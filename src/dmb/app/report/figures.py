@@ -4,6 +4,7 @@ import io
 import math
 import re
 import warnings
+from itertools import cycle, product
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -40,7 +41,7 @@ Values = Float[np.ndarray, " _"]
 
 
 class Line(NamedTuple):
-    """A quantity over steps."""
+    """A quantity over steps, or over numbers of calls."""
 
     name: str
     step: Values
@@ -71,6 +72,21 @@ def over_steps(lines: list[Line], quantity: str, *, level: float = math.nan, los
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     return _with_legend(figure, beside=len(lines) > 2)
+
+
+@styled
+def over_calls(lines: list[Line], per: str, quantity: str, *, level: float = math.nan) -> Figure:
+    """Quantities over network calls, or tokens per call; a dashed line at what the model itself needs, the `level`."""
+    figure, axes = _panel()
+    for (style, colour), line in zip(cycle(product(("-", "--", ":"), COLOURS)), lines, strict=False):
+        look: dict[str, Any] = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
+        axes.errorbar(line.step, line.value, line.error, label=line.name, **look)
+    if math.isfinite(level):
+        axes.axhline(level, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, label="the model's own bound")
+    axes.set(xlabel=per, ylabel=quantity)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    return _with_legend(figure, beside=True)
 
 
 @styled

@@ -11,7 +11,7 @@ from dmb.app.evaluation import Likelihood, RecordQuality, TableQuality
 from dmb.app.records import Record, read_records, read_tables, validations
 from dmb.app.report.contents import Block, Contents, OpenRun
 from dmb.app.report.examples import address
-from dmb.app.report.figures import BLUE, GREY, Line, as_block, over_steps
+from dmb.app.report.figures import BLUE, GREY, Line, as_block, over_calls, over_steps
 from dmb.data.codecs import Images
 
 # headers of tables, and the notes below them
@@ -130,6 +130,22 @@ def curves(contents: Contents) -> list[Block]:
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
         drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.codec.token}", loss=True)
         blocks.append(as_block(drawn, "loss", "Training loss", "Where the curves diverge, the model overfits."))
+    if found := [each for each in contents.few_calls if math.isfinite(each.bits)]:
+        kinds = {each.how: [other for other in found if other.how == each.how] for each in found}
+        figures = {
+            how: np.array([(each.calls, each.bits, each.stderr) for each in same]).T for how, same in kinds.items()
+        }
+        lines = [Line(how, calls, bits, error) for how, (calls, bits, error) in figures.items()]
+        own = contents.bounds.get(found[0].split)
+        quantity = f"bits per {contents.codec.token} on {found[0].split}"
+        drawn = over_calls(
+            lines,
+            "network calls per sample",
+            quantity,
+            level=own.bits if own and own.step == found[0].step else math.nan,
+        )
+        note = "The bound of what is sampled with so many network calls. Bounds that are infinite are left out."
+        blocks.append(as_block(drawn, "calls", "Few calls", note))
     return blocks
 
 

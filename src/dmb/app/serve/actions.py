@@ -11,6 +11,7 @@ import gradio as gr
 from markupsafe import Markup, escape
 
 from dmb.app.display import duration
+from dmb.app.evaluation import at_calls
 from dmb.app.report.contents import html
 from dmb.app.report.examples import path, timed
 from dmb.app.serve import marked
@@ -75,7 +76,10 @@ class Actions:
         """How long a draw will take."""
         options, _ = self.options(values)
         seconds = self.playground.seconds(options, self.playground.bridge.num_positions)
-        return said(f"A draw takes about {duration(seconds) if seconds >= 1 else 'a second'}.")
+        plain = options.temperature == options.guidance == 1
+        same = [each for each in self.playground.few_calls if plain and each.how == options.sampler]
+        known = f" What is drawn, {at_calls(same, options.calls)}." if same else ""
+        return said(f"A draw takes about {duration(seconds) if seconds >= 1 else 'a second'}.{known}")
 
     def draw(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Draw samples, or fill in the blanks if something is given.
