@@ -97,7 +97,7 @@ def test_what_a_recipe_has_without_need_is_not_refused(name):
 
 
 def test_all_samplers_can_be_named():
-    assert set(get_args(SamplerName)) == SAMPLERS.keys()
+    assert set(get_args(SamplerName)) == SAMPLERS.keys() | set(dmb.OrderedBridge.samplers)
 
 
 def test_help_lists_all_recipes_and_data(capsys):
