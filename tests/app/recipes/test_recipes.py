@@ -259,7 +259,7 @@ def test_texts_have_an_order_for_few_calls_and_one_for_a_call_per_letter_all_of_
     recipe, data = recipes.recipe(name).changed(source="markov", length=length), dmb.data.markov(length=length)
     bridge = recipe.changed(width=8, heads=2, blocks=1).build(data)
     estimator = bridge.estimator(recipe.training)
-    assert (bridge.order.budgets, estimator.calls, bridge.usual_calls) == (budgets, budgets, length)
+    assert (bridge.order.budgets, estimator.score["calls"], bridge.usual_calls) == (budgets, budgets, length)
     assert (bridge.infill_share(recipe.training), estimator.score["learn_order"]) == (0.25, True)
     # what is sampled by default is one position after the other, along the text
     torch.nn.init.constant_(bridge.order.weights, 40.0)
