@@ -62,7 +62,7 @@ class Bound:
 
     def __str__(self) -> str:
         if self.impossible:
-            return f"inf bits per token ({self.impossible:.1%} of the sampler's steps cannot lead to the data)"
+            return f"inf bits per token ({100 * self.impossible:.2g}% of the sampler's steps cannot lead to the data)"
         return (
             f"{self.bits_per_token:.4f} ± {self.stderr:.4f} bits per token "
             f"(score {self.score_bits:.4f} + prior {self.prior_bits:.4f})"

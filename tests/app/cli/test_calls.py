@@ -90,7 +90,7 @@ def test_a_bound_that_is_infinite_says_how_often(tmp_path, capsys):
     run = untrained(tmp_path / "run", *letters(tmp_path, init="uniform"), [{}]).path
     assert dmb_("evaluate", run, *FEW, "--calls", 2, "--sampler", "euler") == 0
     line = capsys.readouterr().out.splitlines()[1]
-    assert line.startswith("2 calls (euler): inf bits per token (50.0% of the steps cannot lead to the data), ")
+    assert line.startswith("2 calls (euler): inf bits per token (50% of the steps cannot lead to the data), ")
     [found] = known(run)
     assert (found.bits, found.impossible) == (math.inf, 0.5)
     assert read_evaluations(run)["calls"]["test"]["euler"]["2"]["bits"] is None

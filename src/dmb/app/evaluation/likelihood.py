@@ -113,7 +113,7 @@ class SamplerBound:
             return f"{where}: fewer than the model needs, which writes one {self.token} per call"
         bound = f"{self.bits:.4f} ± {self.stderr:.4f} bits per {self.token} on {self.split}"
         if self.impossible:
-            bound = f"inf bits per {self.token} ({self.impossible:.1%} of the steps cannot lead to the data)"
+            bound = f"inf bits per {self.token} ({100 * self.impossible:.2g}% of the steps cannot lead to the data)"
         return f"{where}: {bound}, {self.seconds:.2g} s per sample"
 
 
