@@ -85,8 +85,8 @@ CSV = "size,colour,price\n" + "".join(f"{i % 3},{'rgb'[i % 3]},{i % 7}\n" for i 
 RECIPES = {
     "digits": ("digits", SMALL | {"start": "histogram"}),
     "digits_paths": ("digits", PATHS),
-    "sequences": ("digits", PATHS),
-    "text": ("pydocs", PATHS | {"length": 16}),
+    "sequences": ("digits", PATHS | {"write_order": "learned"}),
+    "text": ("pydocs", PATHS | {"length": 16, "write_order": "learned"}),
     "text_gather": ("pydocs", SMALL | {"length": 16, "heads": 2, "matrix_steps": 2}),
     "records": ("proteins.fasta", PATHS),
     "table": ("table.csv", SMALL),

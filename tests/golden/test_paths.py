@@ -88,4 +88,7 @@ def test_a_folder_of_version_0_1_has_the_bound_that_it_had(name, kind):
 
 @pytest.mark.parametrize("name", recorded(FOLDERS / "recipes.json"))
 def test_a_recipe_of_version_0_2_is_read_as_the_one_of_today(name):
-    assert Recipe.from_json(recorded(FOLDERS / "recipes.json")[name]) == recipe(name)
+    today = recipe(name)
+    if today.order.write_order == "learned_streams":  # learned for one call per position then
+        today = today.changed(write_order="learned")
+    assert Recipe.from_json(recorded(FOLDERS / "recipes.json")[name]) == today

@@ -67,6 +67,12 @@ def test_a_learned_slope_has_a_gradient_from_every_budget():
         order.weights.grad = None
 
 
+def test_a_learned_slope_has_the_precision_of_its_model():
+    order = orders.Streams((6,), learned=True).double()
+    turn = order.turns(2, generator=seeded("double"))
+    assert order.log_speeds.dtype == order.log_choices(turn).dtype == torch.float64
+
+
 def test_normalising_keeps_slopes_within_the_range_that_floats_can_tell_apart():
     order = orders.Streams((64,), learned=True)
     torch.nn.init.constant_(order.weights, 1e6)

@@ -90,8 +90,8 @@ class _Side(WriteOrder):
     def __init__(self, tile: tuple[int, ...], places: Int[Tensor, "a d"], weights: Float[Tensor, " a"] | None):
         super().__init__(places.shape[1])
         self._length = math.prod(tile)
-        ramps = SLOPE * (places - places.double().mean(-1, keepdim=True)).float()
-        self._speeds = None if weights is None else weights @ ramps
+        ramps = SLOPE * (places - places.double().mean(-1, keepdim=True))
+        self._speeds = None if weights is None else weights @ ramps.to(weights.dtype)
         place = torch.zeros_like(places[0])
         for length, axis in zip(tile, places, strict=True):
             place = place * length + axis
