@@ -121,18 +121,17 @@ def rows_of(
     own, above = line.by_rank(span.rates)
     log_c_now, log_hazard, intensity = hazard
     (batch, num_positions), (times, places) = x_t.shape, own.shape[:2]
-    row, position = torch.arange(x_t.numel(), device=x_t.device).view_as(x_t), torch.arange(num_positions)
-    row, position = row // num_positions, position.to(x_t.device).expand(batch, -1)
-    table = (row * places if times > 1 else 0) + (position if places > 1 else torch.zeros_like(position))
+    place = torch.arange(x_t.numel(), device=x_t.device)
+    row, position = place // num_positions, place % num_positions
     return Rows(
         own=own.flatten(0, 1),
         above=above.flatten(0, 1),
-        table=table.flatten(),
+        table=row * (places if times > 1 else 0) + position * (places > 1),
         elapsed=span.scale.expand(batch, num_positions).flatten(),
         token=line.token,
         rank=line.rank,
-        order=(position if len(line.rank) > 1 else torch.zeros_like(position)).flatten(),
-        lowest=(~legal).sum(-1).expand(num_positions)[position].flatten(),
+        order=position * (len(line.rank) > 1),
+        lowest=(~legal).sum(-1).expand(num_positions)[position],
         highest=line.num_states - 1 - line.names,
         now=line.rank_of(x_t).flatten(),
         source=line.rank_of(x_0).flatten(),
