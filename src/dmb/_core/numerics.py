@@ -5,6 +5,7 @@ import math
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def log1mexp(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
@@ -33,6 +34,16 @@ def log_or_off(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     return torch.where(off, -math.inf, torch.where(off, 1.0, x).log())
 
 
+def exp_or_zero(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """`exp x`, and 0 where normal numbers end: `torch.exp` takes ten times as long where many results are below them.
+
+    >>> exp_or_zero(torch.tensor([-1000.0, -100.0, 0.0]))
+    tensor([0., 0., 1.])
+    """
+    tiny = torch.finfo(x.dtype).tiny
+    return F.threshold(x.clamp(min=math.log(2 * tiny)).exp(), 3 * tiny, 0.0)
+
+
 def log_x_over_1mexp(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """`log(x / (1 - exp(-x)))` for `x ≥ 0`; it is 0 at `x = 0`.
 
@@ -50,7 +61,7 @@ def suffix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
     tensor([6., 4., 0.])
     """
     inclusive = x.flip(-1).cumsum(-1).flip(-1)
-    return torch.nn.functional.pad(inclusive[..., 1:], (0, 1))
+    return F.pad(inclusive[..., 1:], (0, 1))
 
 
 def prefix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
@@ -59,13 +70,15 @@ def prefix_sum(x: Float[Tensor, "*s n"]) -> Float[Tensor, "*s n"]:
     >>> prefix_sum(torch.tensor([1.0, 2.0, 4.0]))
     tensor([0., 1., 3.])
     """
-    return torch.nn.functional.pad(x.cumsum(-1)[..., :-1], (1, 0))
+    return F.pad(x.cumsum(-1)[..., :-1], (1, 0))
 
 
 def pick(table: Tensor, index: Int[Tensor, "b d *k"]) -> Tensor:
     """`table[b, i, index[b, i]]`, where either leading axis of the table may be 1."""
     if table.ndim == 3 and table.shape[:2] == (1, 1):
         return table.take(index)  # twice as fast
+    if table.ndim == 3 and table.shape[:2] == index.shape[:2]:  # twice as fast, and its gradient four times
+        return table.gather(-1, index.flatten(2) if index.ndim > 2 else index[..., None]).view(index.shape)
     batch, positions, *others = index.shape
     inner = (1,) * len(others)
     rows = torch.arange(batch, device=index.device).view(-1, 1, *inner) if len(table) > 1 else 0
@@ -75,8 +88,6 @@ def pick(table: Tensor, index: Int[Tensor, "b d *k"]) -> Tensor:
 
 def permute(values: Tensor, index: Int[Tensor, "h n"]) -> Tensor:
     """`values[..., i, index[i, j]]`; the axis of positions may be 1 on either side."""
-    if len(index) == 1:
-        return values[..., index[0]]
     shape = (*values.shape[:-2], max(values.shape[-2], len(index)))  # torch.broadcast_shapes takes longer than gather
     return values.expand(*shape, -1).gather(-1, index.expand(*shape, -1))
 

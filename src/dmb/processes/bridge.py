@@ -355,7 +355,7 @@ class BridgeProcess(ForwardProcess):
             return None
         log_rho = log_rho.to(self.dtype)
         log_rho = log_rho if self.data_states.all() else log_rho - FAR * ~self.data_states
-        weights = torch.exp(log_rho - log_rho.detach().amax(-1, keepdim=True))
+        weights = numerics.exp_or_zero(log_rho - log_rho.detach().amax(-1, keepdim=True))
         log_c, log_hazard, _ = self._hazard(x_t, now)
         if log_c.min() < -RANGE or numerics.pick(weights, x_0).min() < math.exp(-RANGE):
             return None

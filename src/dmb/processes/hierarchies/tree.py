@@ -1,6 +1,7 @@
 """Trees: sums and climbs, level by level."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -67,19 +68,12 @@ class Tree(Hierarchy):
         return by_clock.scatter(-1, self.slot, ratio ** self.depth.to(by_clock.dtype))[:, 1:]
 
     def sum_above(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
-        padded = F.pad(values, (0, 1))  # above the root there is nothing
-        parent, *others = self.path.unbind(-1)[1:]
-        total = numerics.permute(padded, parent)
-        for ancestor in others:
-            total = total + numerics.permute(padded, ancestor)
+        total: Tensor = _Sums.apply(values, self, True)
         return total
 
     def sum_below(self, values: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
-        values = self._joined(values)
-        total = torch.zeros_like(values)
-        for nodes, parents in zip(*(each.split(self._level_sizes) for each in (self.nodes, self.parents)), strict=True):
-            total.index_add_(-1, parents, total[..., nodes] + values[..., nodes])
-        return self._split(total)
+        total: Tensor = _Sums.apply(values, self, False)
+        return total
 
     def from_cumulative(self, totals: Float[Tensor, "*b n"]) -> Float[Tensor, "*c n"]:
         totals = self._joined(totals)
@@ -123,6 +117,27 @@ class Tree(Hierarchy):
 
     def _split(self, values: Tensor) -> Tensor:
         return values if len(self.parent) == 1 else values.unflatten(-1, self.parent.shape)
+
+
+class _Sums(torch.autograd.Function):
+    """Sums over all nodes above, or over all below, level by level: each the gradient of the other."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, tree: Tree, above: bool) -> Tensor:
+        ctx.tree, ctx.above, ctx.shape = tree, above, values.shape
+        values = tree._joined(values)
+        total = torch.zeros_like(values)
+        pairs = torch.stack([tree.parents, tree.nodes] if above else [tree.nodes, tree.parents])
+        levels = pairs.split(tree._level_sizes, dim=-1)  # the deepest first
+        for pair in reversed(levels) if above else levels:
+            source, target = (each.expand(*values.shape[:-1], -1) for each in pair)
+            total.scatter_add_(-1, target, total.gather(-1, source) + values.gather(-1, source))
+        return tree._split(total)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        adjoint = ctx.tree.sum_below if ctx.above else ctx.tree.sum_above
+        return adjoint(gradient).sum_to_size(ctx.shape), None, None
 
 
 def _paths_up(parent: Tensor) -> tuple[Int[Tensor, "h n k"], Int[Tensor, "h n"]]:
