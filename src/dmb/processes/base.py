@@ -377,7 +377,7 @@ class ForwardProcess(States, ABC):
     def _sample(
         self, x_0: Int[Tensor, "b d"], now: SolvedTime, *, generator: torch.Generator | None = None
     ) -> Int[Tensor, "b d"]:
-        return numerics.categorical(self._log_transition(x_0, now).detach().exp(), generator=generator)
+        return numerics.categorical(numerics.exp_or_zero(self._log_transition(x_0, now).detach()), generator=generator)
 
     def _sample_moved(
         self, x_0: Int[Tensor, "b d"], now: SolvedTime, *, generator: torch.Generator | None = None
@@ -433,10 +433,10 @@ class ForwardProcess(States, ABC):
         *,
         generator: torch.Generator | None = None,
     ) -> Int[Tensor, "b d"]:
-        x_0 = numerics.categorical(log_posterior.exp(), generator=generator)
+        x_0 = numerics.categorical(numerics.exp_or_zero(log_posterior), generator=generator)
         log_bridge = self._log_transition(x_0, earlier) + self._log_likelihood(x_t, now.since(earlier))
         log_bridge = log_bridge - log_bridge.amax(-1, keepdim=True)
-        return numerics.categorical(log_bridge.exp(), generator=generator)
+        return numerics.categorical(numerics.exp_or_zero(log_bridge), generator=generator)
 
     def _next_jump(
         self,

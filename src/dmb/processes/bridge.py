@@ -397,7 +397,7 @@ class BridgeProcess(ForwardProcess):
         From `v = x_t`: stay if the source is `v` itself, or if clock `v` had rung by `s`, which given that it rang by
         `t` has chance `(1 - exp(-A_v(s))) / (1 - exp(-A_v(t)))`; else climb from the source, but not up to `v`.
         """
-        source = self.hierarchy.draw(log_posterior.exp(), generator)
+        source = self.hierarchy.draw(numerics.exp_or_zero(log_posterior), generator)
         by_s = self._span_to_draw(earlier)
         at_s = by_s.at(x_t)
         rung = torch.expm1(-at_s[0]) / torch.expm1(-self._span_to_draw(now).at(x_t)[0])
@@ -420,7 +420,7 @@ class BridgeProcess(ForwardProcess):
         at time 0, to itself.
         """
         until_t = now.sigma_bar[:, None]
-        source = self.hierarchy.draw(log_posterior.exp(), generator)
+        source = self.hierarchy.draw(numerics.exp_or_zero(log_posterior), generator)
         uniform = torch.rand(x_t.shape, generator=generator, device=x_t.device, dtype=torch.float64)
         total = self._span_to_draw(now).at(x_t)[0]
         own = numerics.pick(self.hierarchy.clock_into[None], x_t)

@@ -143,7 +143,7 @@ class Span(NamedTuple):
 
     def log_mass_below(self, log_pi: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
         """`log π(strictly below y)`: non-negative terms are summed, so no digits are lost; far faster than in logs."""
-        total = self.hierarchy.sum_below(log_pi.exp())
+        total = self.hierarchy.sum_below(numerics.exp_or_zero(log_pi))
         # asked in this way so that nan stays nan
         return torch.where(total == 0, -torch.inf, total.clamp(min=torch.finfo(total.dtype).tiny).log())
 

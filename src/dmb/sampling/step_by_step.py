@@ -38,7 +38,7 @@ class StepSampler(ABC):
     ) -> Int[Tensor, "b d"]:
         """`x_s ~ p(x_s | x_t)`."""
         step = self.log_step(denoiser, x_t, now, earlier, to_data=to_data)
-        return numerics.categorical(step.exp(), generator=generator)
+        return numerics.categorical(numerics.exp_or_zero(step), generator=generator)
 
     @torch.no_grad()
     def __call__(
@@ -119,9 +119,9 @@ def log_tweedie(
 ) -> Float[Tensor, "b d n"]:
     """`log p(x_s | x_t)` by a score. One that no distribution has makes entries negative: those are set to 0."""
     step = now.since(earlier)
-    ratios = log_score.double().exp().scatter(-1, x_t[..., None], 1.0)
+    ratios = numerics.exp_or_zero(log_score.double()).scatter(-1, x_t[..., None], 1.0)
     ratios = torch.where(process._log_likelihood(x_t, now) > -torch.inf, ratios, 0.0)
-    weights = (process._unevolve(ratios, step) * process._log_likelihood(x_t, step).exp()).clamp(min=0)
+    weights = (process._unevolve(ratios, step) * numerics.exp_or_zero(process._log_likelihood(x_t, step))).clamp(min=0)
     if to_data:
         weights = torch.where(process.data_states, weights, 0.0)
     # where nothing is left the score contradicts itself: stay
@@ -157,7 +157,7 @@ def log_euler(
     if to_data:
         return log_tweedie(process, log_score, x_t, now, earlier, to_data=True)
     width = (now.t - earlier.t)[:, None, None]
-    jumps = width * process._rates_into(x_t, now).double() * log_score.double().exp()
+    jumps = width * process._rates_into(x_t, now).double() * numerics.exp_or_zero(log_score.double())
     stays = (1 - jumps.sum(-1, keepdim=True)).clamp(min=0)
     return numerics.log_normalise(jumps.scatter(-1, x_t[..., None], stays).log())
 
