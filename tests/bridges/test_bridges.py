@@ -366,6 +366,7 @@ def test_a_template_of_several_rows_makes_as_many_samples_and_minus_one_marks_wh
     [
         ("dmb", {"dmb.app", "huggingface_hub", "matplotlib", "pyarrow", "rich", "sklearn", "tyro"}),
         ("dmb, dmb.app.cli", {"lightning_fabric", "torch._dynamo", "tensorboard"}),
+        ("dmb.app.cli.train as it; it.first_look(it.Train, ['--help'])", {"torch", "sklearn", "scipy", "pandas"}),
     ],
 )
 def test_importing_loads_nothing_before_it_is_needed(imported, late):
