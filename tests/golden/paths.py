@@ -16,8 +16,12 @@ def weighted(order, weights):
     return order
 
 
-def transformer(kind):
-    return lambda: kind(STATES, width=8, heads=2, blocks=1, conditioning=8, dropout=0.0, placed=True)
+def transformer(kind, beside):
+    sizes = {"width": 8, "heads": 2, "blocks": 1, "conditioning": 8}
+    return lambda: kind(STATES, **sizes, beside=beside, dropout=0.0, placed=True)
+
+
+ORDERED, CAUSAL = transformer(dmb.OrderedTransformer, (1,)), transformer(dmb.CausalTransformer, ())
 
 
 def columns():
@@ -25,11 +29,11 @@ def columns():
 
 
 MODELS = {
-    "any order": (lambda: orders.Random(3), transformer(dmb.OrderedTransformer)),
-    "smooth": (lambda: weighted(orders.Smooth(orders.waves((3,))), [0.3, -0.4]), transformer(dmb.OrderedTransformer)),
+    "any order": (lambda: orders.Random(3), ORDERED),
+    "smooth": (lambda: weighted(orders.Smooth(orders.waves((3,))), [0.3, -0.4]), ORDERED),
     "free": (lambda: weighted(orders.Free(3), [0.5, -0.7, 0.2]), columns),
     "in turn": (lambda: orders.Fixed([2, 0, 1]), columns),
-    "causal": (lambda: orders.Fixed.left_to_right(3), transformer(dmb.CausalTransformer)),
+    "causal": (lambda: orders.Fixed.left_to_right(3), CAUSAL),
 }
 LEARNS = ("smooth", "free")
 

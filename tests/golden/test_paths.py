@@ -10,7 +10,7 @@ import torch
 import dmb
 from dmb import orders
 from dmb._core import numerics
-from dmb.app.recipes import Recipe, recipe
+from dmb.app.recipes import Recipe, choices, recipe
 from golden import paths
 from golden.figures import generator
 from golden.test_golden import assert_equal_to_rounding
@@ -24,13 +24,23 @@ KINDS = {
 }  # fmt: skip
 
 
+def queries_only(network):
+    super(dmb.OrderedTransformer, network)._add_neighbours()
+    network.content_neighbours = None
+
+
 FIXED = ("in turn", "in_turn", "table")
 
 
 @pytest.fixture
 def as_recorded(request, monkeypatch):
-    """Version 0.2 drew an order of columns too, by speeds so far apart that it was the same each time."""
-    plain = orders.Fixed.turns
+    """Version 0.2 drew an order of columns too, by speeds so far apart that it was the same each time.
+
+    And only queries started from the tokens beside them, in a sequence from the nearest.
+    """
+    plain, distances = orders.Fixed.turns, choices._distances
+    monkeypatch.setattr(dmb.OrderedTransformer, "_add_neighbours", queries_only)
+    monkeypatch.setattr(choices, "_distances", lambda axes: [1] if len(axes) == 1 else distances(axes))
 
     def turns(self, batch, *, given=None, generator=None):
         numerics.exponential((batch, self.num_positions), generator=generator, device=self.order.device)

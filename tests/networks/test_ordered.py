@@ -97,15 +97,38 @@ def test_one_pass_says_what_cached_sampling_does_where_calls_write_several_posit
 
 
 @every_reach
-def test_what_a_query_starts_from_is_saved_and_older_models_have_none(beside):
-    network = transformer(beside=beside)
-    config = network.to_config()
-    again = dmb.Network.from_config(config)
-    again.load_state_dict(network.state_dict())
-    x, turn = tokens(), random_turns()
+def test_what_a_vector_starts_from_is_saved_and_older_models_have_less(beside):
+    network, x, turn = transformer(beside=beside), tokens(), random_turns()
+    config, tensors = network.to_config(), network.state_dict()
+    again = dmb.Network.from_config(config, tensors)
+    again.load_state_dict(tensors)
     assert torch.equal(again.eval()(x, turn=turn), network(x, turn=turn))
+    if beside:
+        del tensors["content_neighbours.weight"]  # queries had neighbours before contents
+        older = dmb.Network.from_config(config, tensors)
+        older.load_state_dict(tensors)
+        assert not torch.allclose(older.eval()(x, turn=turn), network(x, turn=turn), atol=1e-3)
     del config["beside"]
     assert dmb.Network.from_config(config).config()["beside"] == []
+
+
+def test_contents_start_from_the_tokens_beside_them_and_whoever_sees_contents_can_tell():
+    network, x, turn = transformer(), tokens(), random_turns()
+    base = network(x, turn=turn)
+    with torch.no_grad():
+        network.content_neighbours.weight.zero_()
+    differs = (network(x, turn=turn) - base).abs().amax(-1) > 1e-4
+    assert torch.equal(differs, turn > 0)  # who comes first sees none
+
+
+def test_a_causal_position_starts_from_tokens_to_its_left_by_hand():
+    torch.manual_seed(0)
+    network = stirred(dmb.CausalTransformer(STATES, POSITIONS, blocks=0, width=8, heads=2, beside=(1, 3)))
+    x, vectors, condition = tokens(1), network.tokens.weight, network.condition(None, 1)
+    for i in range(POSITIONS):
+        left = [vectors[x[0, i - distance] if i >= distance else STATES - 1] for distance in (1, 3)]
+        by_hand = network.last((left[0] + network.neighbours.weight @ torch.cat(left))[None, None], condition)
+        torch.testing.assert_close(network(x)[0, i], by_hand[0, 0], rtol=0, atol=1e-5)
 
 
 def test_a_query_that_would_start_from_its_own_token_is_refused():
@@ -325,11 +348,12 @@ def test_the_bound_of_a_causal_network_is_its_likelihood_by_hand_whatever_the_se
 def test_causal_samples_follow_the_likelihood():
     """Of two positions: all pairs, each with its chance by hand."""
     torch.manual_seed(0)
-    network = stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8))
+    network = stirred(dmb.CausalTransformer(4, 2, blocks=2, width=16, heads=2, conditioning=8), seed=2)
     bridge = dmb.OrderedBridge(dmb.orders.Fixed.left_to_right(2), network, dmb.States.with_mask(2, 3))
     pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     chance = torch.exp(-bridge.bound(pairs).score)
     assert chance.sum().item() == pytest.approx(1, abs=1e-5)
+    assert chance.min() > 0.01  # rare pairs have no law of chi-square
     for options in ({"calls": 2}, {}, {"sampler": "first_hitting"}):  # one position at a time
         x = bridge.sample(8000, generator=seeded("causal"), **options)
         counts = torch.bincount(3 * x[:, 0] + x[:, 1], minlength=9)

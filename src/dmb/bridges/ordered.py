@@ -64,7 +64,7 @@ class OrderedBridge(Bridge):
     """
 
     corruption_name, has_prior = "order", False
-    figures = ("speeds",)
+    figures = ("speeds", "groups")
     meaning_of_time = "Time is the share of masked tokens."
     parts: ClassVar[dict[str, type]] = {"order": WriteOrder, "network": OrderedNetwork, "states": States}
     has_posterior = True

@@ -107,7 +107,77 @@ class OrderedBlock(Block):
 
 
 class OrderedTransformerBase(TransformerBase, OrderedNetwork):
-    """What transformers that follow an order share: a label, but no time. Arguments are those of `TransformerBase`."""
+    """What transformers that follow an order share: a label, but no time; and the tokens beside a position.
+
+    Args:
+        num_states: `n`, of which the last is the mask; or `States`, in place of both sizes.
+        num_positions: `d`.
+        beside: distances of the tokens that a vector starts from, besides its own: `(1, 2, 3)` for a sequence, `(1, 8)`
+            for an image with rows of 8 pixels, `()` for the columns of a table.
+
+    The other arguments are those of `TransformerBase`.
+    """
+
+    signs: ClassVar[tuple[int, ...]]
+    """On which sides: -1 is to the left, where the first positions are."""
+    offsets: Int[Tensor, " o"]
+
+    def __init__(
+        self,
+        num_states: int | States,
+        num_positions: int | None = None,
+        *,
+        beside: Sequence[int] = (1, 2, 3),
+        blocks: int = 4,
+        width: int = 96,
+        heads: int = 4,
+        conditioning: int = 64,
+        dropout: float = 0.1,
+        num_classes: int = 0,
+        label_dropout: float = 0.1,
+        placed: bool = False,
+    ):
+        super().__init__(
+            num_states, num_positions, blocks=blocks, width=width, heads=heads, conditioning=conditioning,
+            dropout=dropout, num_classes=num_classes, label_dropout=label_dropout, placed=placed,
+        )  # fmt: skip
+        if min(beside, default=1) < 1:
+            raise ValueError(f"beside must be distances of at least 1, got {list(beside)}")
+        self._options = {**(self._options or {}), "beside": list(beside)}
+        offsets = torch.tensor([sign * distance for distance in beside for sign in self.signs], dtype=torch.long)
+        self.register_buffer("offsets", offsets, persistent=False)
+        self._add_neighbours()
+
+    @classmethod
+    def build(cls, tensors: Any, **config: Any) -> "OrderedTransformerBase":
+        """As described; models that were saved before vectors had neighbours have none."""
+        return cls(**{"beside": (), **config})
+
+    def _add_neighbours(self) -> None:
+        self.neighbours = self._linear_of_neighbours()
+
+    def _linear_of_neighbours(self) -> nn.Linear | None:
+        width = self.tokens.weight.shape[1]
+        return nn.Linear(len(self.offsets) * width, width, bias=False) if len(self.offsets) else None
+
+    def _start(
+        self,
+        own: Float[Tensor, "b m w"],
+        at: Int[Tensor, "c m"],
+        beside: Int[Tensor, "b m o"],
+        linear: nn.Linear | None,
+    ) -> Float[Tensor, "b m w"]:
+        """What the vectors at positions `at` start from: what is their own, their neighbours, and their place."""
+        if linear is not None:
+            own = own + linear(self.tokens(beside).flatten(2))
+        return own if self.places is None else own + self.places[at]
+
+    def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
+        """The values beside each position of `at`; beyond both ends, the number of the mask."""
+        places = at[..., None] + self.offsets
+        inside = (places >= 0) & (places < self.num_positions)
+        rows = torch.arange(len(values), device=values.device)[:, None, None]
+        return torch.where(inside, values[rows, places.clamp(0, self.num_positions - 1)], self.num_states - 1)
 
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
         self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)
@@ -145,17 +215,11 @@ class OrderedTransformer(OrderedTransformerBase):
     values. In every block there is also one learned value that everyone sees: the first query has nothing else to look
     at.
 
-    A query starts from the tokens beside it, with masks for those that are not written yet: for every distance `k` in
-    `beside`, `W_k [e(x_{i-k}), e(x_{i+k})]` is added to it. Without them it needs its first block to find them; a
-    network that reads from left to right has the last token as its input.
+    Both start from the tokens beside them, with masks for those that are not written yet: for every distance `k` in
+    `beside`, `W_k [e(x_{i-k}), e(x_{i+k})]` is added, contents and queries having matrices of their own. Without them
+    the first block would have to find them.
 
-    Args:
-        num_states: `n`, of which the last is the mask; or `States`, in place of both sizes.
-        num_positions: `d`.
-        beside: distances of the tokens that a query starts from, on both sides: `(1,)` for a sequence, `(1, 8)` for an
-            image with rows of 8 pixels, `()` for the columns of a table.
-
-    The other arguments are those of `TransformerBase`.
+    Arguments are those of `OrderedTransformerBase`.
 
     >>> network = OrderedTransformer(num_states=28, num_positions=64, width=32)
     >>> x_0, turn = torch.zeros(2, 64, dtype=torch.long), torch.rand(2, 64).argsort(-1)
@@ -163,39 +227,19 @@ class OrderedTransformer(OrderedTransformerBase):
     torch.Size([2, 64, 28])
     """
 
-    block: ClassVar[type[Block]] = OrderedBlock
-    offsets: Int[Tensor, " o"]
+    block, signs = OrderedBlock, (-1, 1)
 
-    def __init__(
-        self,
-        num_states: int | States,
-        num_positions: int | None = None,
-        *,
-        beside: Sequence[int] = (1,),
-        blocks: int = 4,
-        width: int = 96,
-        heads: int = 4,
-        conditioning: int = 64,
-        dropout: float = 0.1,
-        num_classes: int = 0,
-        label_dropout: float = 0.1,
-        placed: bool = False,
-    ):
-        super().__init__(
-            num_states, num_positions, blocks=blocks, width=width, heads=heads, conditioning=conditioning,
-            dropout=dropout, num_classes=num_classes, label_dropout=label_dropout, placed=placed,
-        )  # fmt: skip
-        if min(beside, default=1) < 1:
-            raise ValueError(f"beside must be distances of at least 1, got {list(beside)}")
-        self._options = {**(self._options or {}), "beside": list(beside)}
-        offsets = torch.tensor([sign * distance for distance in beside for sign in (-1, 1)], dtype=torch.long)
-        self.register_buffer("offsets", offsets, persistent=False)
-        self.neighbours = nn.Linear(len(offsets) * width, width, bias=False) if beside else None
+    def _add_neighbours(self) -> None:
+        super()._add_neighbours()
+        self.content_neighbours = self._linear_of_neighbours()
 
     @classmethod
     def build(cls, tensors: Any, **config: Any) -> "OrderedTransformer":
-        """As described; models that were saved before queries had neighbours have none."""
-        return cls(**{"beside": (), **config})
+        """As described; contents of models that were saved before they had neighbours have none."""
+        network = cls(**{"beside": (), **config})
+        if tensors is not None and "content_neighbours.weight" not in tensors:
+            network.content_neighbours = None
+        return network
 
     def forward(
         self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"] | None = None, label: Int[Tensor, " b"] | None = None
@@ -205,7 +249,7 @@ class OrderedTransformer(OrderedTransformerBase):
         earlier = turn[:, None] < turn[:, :, None]
         seen = torch.cat([earlier | (at == at.T), earlier], dim=1)
         beside = self._beside(x_t, turn, at.expand(len(x_t), -1))
-        return self._streams(x_t, at, at, beside, label, seen, [None] * len(self.blocks))
+        return self._streams(x_t, at, at, beside, beside, label, seen, [None] * len(self.blocks))
 
     def read_on(
         self,
@@ -219,8 +263,8 @@ class OrderedTransformer(OrderedTransformerBase):
     ) -> Float[Tensor, "b m n"]:
         contents, kept = cache.take(turn.gather(1, at), filled)
         seen = torch.cat([contents, cache.seen(turn.gather(1, query_positions))], dim=1)
-        beside = self._beside(x_t, turn, query_positions)
-        return self._streams(x_t.gather(1, at), at, query_positions, beside, label, seen, kept)
+        beside = self._beside(x_t, turn, at), self._beside(x_t, turn, query_positions)
+        return self._streams(x_t.gather(1, at), at, query_positions, *beside, label, seen, kept)
 
     def _beside(
         self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], at: Int[Tensor, "b m"]
@@ -229,30 +273,22 @@ class OrderedTransformer(OrderedTransformerBase):
         earlier = self._around(turn, at) < turn.gather(1, at)[..., None]
         return torch.where(earlier, self._around(x_t, at), self.num_states - 1)
 
-    def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
-        """The values beside each position of `at`; beyond both ends, the number of the mask."""
-        places = at[..., None] + self.offsets
-        inside = (places >= 0) & (places < self.num_positions)
-        rows = torch.arange(len(values), device=values.device)[:, None, None]
-        return torch.where(inside, values[rows, places.clamp(0, self.num_positions - 1)], self.num_states - 1)
-
     def _streams(
         self,
         x: Int[Tensor, "b k"],
         at: Int[Tensor, "c k"],
         query_positions: Int[Tensor, "c m"],
-        beside: Int[Tensor, "b m o"],
+        beside_contents: Int[Tensor, "b k o"],
+        beside_queries: Int[Tensor, "b m o"],
         label: Int[Tensor, " b"] | None,
         seen: Bool[Tensor, "b q s"],
         kept: list[Any],
     ) -> Float[Tensor, "b m n"]:
         """Contents of the tokens `x`, and queries, through all blocks; `seen` is what each of them sees."""
         condition = self.condition(label, len(x))
-        contents, queries = self.tokens(x), self.tokens.weight[-1].expand(len(x), query_positions.shape[1], -1)
-        if self.neighbours is not None:
-            queries = queries + self.neighbours(self.tokens(beside).flatten(2))
-        if self.places is not None:
-            contents, queries = contents + self.places[at], queries + self.places[query_positions]
+        hidden = self.tokens.weight[-1].expand(len(x), query_positions.shape[1], -1)
+        contents = self._start(self.tokens(x), at, beside_contents, self.content_neighbours)
+        queries = self._start(hidden, query_positions, beside_queries, self.neighbours)
         both = torch.cat([contents, queries], dim=1)
         angles = self.rotary[:, torch.cat([at, query_positions], dim=1)][:, :, None]
         bias = torch.where(F.pad(seen, (1, 0), value=True), both.new_zeros(()), -torch.inf)[:, None]
@@ -346,13 +382,14 @@ class CausalTransformer(OrderedTransformerBase):
     """One stream, one order: every position is predicted from those to its left.
 
     With it a bridge is an autoregressive model. Its bound is the likelihood itself, since there is one order only. What
-    is given must be a beginning. Arguments are those of `TransformerBase`.
+    is given must be a beginning. A position starts from the token before it and, by `W_k e(x_{i-k})`, from those at the
+    distances `k` of `beside`. Arguments are those of `OrderedTransformerBase`.
 
     >>> CausalTransformer(num_states=28, num_positions=64, width=32)(torch.zeros(2, 64, dtype=torch.long)).shape
     torch.Size([2, 64, 28])
     """
 
-    block = CausalBlock
+    block, signs = CausalBlock, (-1,)
 
     @property
     def order(self) -> Int[Tensor, " d"]:
@@ -367,9 +404,10 @@ class CausalTransformer(OrderedTransformerBase):
             raise ValueError(
                 "a CausalTransformer reads from left to right: unmasked tokens must come before all masked ones"
             )
+        at = torch.arange(self.num_positions, device=x_t.device)[None]
         # every position is predicted from the token before it, the first one from a mask
         x = F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1)
-        return self._stream(x, torch.arange(self.num_positions, device=x.device)[None], label)
+        return self._stream(x, at, self._around(x_t, at), label)
 
     def cache(self, batch: int, slots: int) -> KVCache | None:
         return super().cache(batch, slots + 1)  # the mask that the first position is predicted from
@@ -390,7 +428,8 @@ class CausalTransformer(OrderedTransformerBase):
             tokens, at = F.pad(tokens, (1, 0), value=self.num_states - 1), F.pad(at, (1, 0))
             filled = F.pad(filled, (1, 0), value=True)
         seen, kept = cache.take(at, filled)
-        output = self._stream(tokens, at.clamp(max=self.num_positions - 1), label, seen, kept)
+        inside = at.clamp(max=self.num_positions - 1)
+        output = self._stream(tokens, inside, self._around(x_t, inside), label, seen, kept)
         asked = (at[:, None] == query_positions[:, :, None]) & filled[:, None]
         return output.take_along_dim(asked.long().argmax(-1)[..., None], 1)
 
@@ -398,14 +437,13 @@ class CausalTransformer(OrderedTransformerBase):
         self,
         x: Int[Tensor, "b k"],
         at: Int[Tensor, "c k"],
+        beside: Int[Tensor, "b k o"],
         label: Int[Tensor, " b"] | None,
         seen: Bool[Tensor, "b k s"] | None = None,
         kept: list[Kept] | None = None,
     ) -> Float[Tensor, "b k n"]:
-        """Outputs at the positions `at`, each from the token `x` before it, and from what this token sees."""
-        condition, x = self.condition(label, len(x)), self.tokens(x)
-        if self.places is not None:
-            x = x + self.places[at]
+        """Outputs at positions `at`, from the token `x` before each, those beside it, and what this token sees."""
+        condition, x = self.condition(label, len(x)), self._start(self.tokens(x), at, beside, self.neighbours)
         rotary, seen = self.rotary[:, at][:, :, None], None if seen is None else seen[:, None]
         for number, block in enumerate(self.blocks):
             x = block(x, condition, rotary, seen, None if kept is None else kept[number])

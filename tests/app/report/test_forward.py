@@ -254,6 +254,15 @@ def test_speeds_that_moved_are_shown_along_a_text_and_those_that_have_not_are_le
     assert not shown(ordered(tmp_path / "once", data, [np.arange(8.0)]))
 
 
+def test_which_call_writes_what_is_shown_for_every_number_of_calls_that_has_an_order(tmp_path, monkeypatch):
+    seen, draw = {}, figures.groups
+    monkeypatch.setattr(figures, "groups", lambda calls, grid: seen.update(calls) or draw(calls, grid))
+    chosen = recipe(network="ordered", mask=True, floor=0.0, write_order="streams")
+    block = shown(untrained(tmp_path / "run", chosen, text(tmp_path, length=8)))["Which call writes what"]
+    assert {"4 calls", "8 calls"} <= set(words(block))
+    assert {number: call.tolist() for number, call in seen.items()} == {4: [0, 1, 2, 3] * 2, 8: list(range(8))}
+
+
 def test_speeds_of_columns_are_listed_in_the_order_of_writing(tmp_path):
     data = table(tmp_path, [*"abc"], np.random.default_rng(0).integers(0, 3, (60, 3)))
     block = shown(ordered(tmp_path / "run", data, [[0.1] * 3, [0.5, -3.0, 300.0]]))["Learned speeds of positions"]
@@ -274,7 +283,7 @@ def test_speeds_of_any_size_make_paths_whose_time_is_the_share_of_masks(tmp_path
     data = text(tmp_path, length=64, count=4000)
     run = ordered(tmp_path / "run", data, [0 * RAMP, RAMP], log_speeds=RAMP)
     contents = Contents(run, 0)
-    assert contents.bridge.figures == ("speeds",)
+    assert contents.bridge.figures == ("speeds", "groups")
     path = contents.bridge.corruption_path(contents.examples[:1], 8, generator=torch.Generator().manual_seed(0))
     masked = [int((state.x == contents.bridge.num_states - 1).sum()) for state in path]
     np.testing.assert_allclose([state.t for state in path], np.linspace(0, 1, 8))

@@ -343,10 +343,10 @@ class NetworkChoice:
             if isinstance(data.codec, dmb.data.Columns):
                 network.init_ordinal_embeddings(data.codec.ordered)
             return network
-        if self.network == "ordered":
-            return dmb.OrderedTransformer(process, beside=_distances(axes_of(data) or ()), **options)
-        kind = {"transformer": dmb.Transformer, "causal": dmb.CausalTransformer}[self.network]
-        return kind(process, **options)
+        if self.network == "transformer":
+            return dmb.Transformer(process, **options)
+        kind = {"ordered": dmb.OrderedTransformer, "causal": dmb.CausalTransformer}[self.network]
+        return kind(process, beside=_distances(axes_of(data) or ()), **options)
 
 
 def _options(section: Any, choice: str) -> dict[str, Any]:
@@ -356,5 +356,7 @@ def _options(section: Any, choice: str) -> dict[str, Any]:
 
 
 def _distances(axes: tuple[int, ...]) -> list[int]:
-    """From a position to its neighbours along each axis, in row-major order."""
+    """From a position to its neighbours along each axis, in row-major order; in a sequence, to the next three."""
+    if len(axes) == 1:
+        return list(range(1, min(4, axes[0])))
     return sorted({math.prod(axes[axis + 1 :]) for axis, length in enumerate(axes) if length > 1})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -127,6 +127,20 @@ def speeds(first: Values, last: Values, grid: tuple[int, int]) -> Figure:
     axes.plot(after[0], color=BLUE, linewidth=2, label="at the last")
     axes.set(xlabel="position", ylabel="log speed")
     return _with_legend(figure)
+
+
+@styled
+def groups(calls: dict[int, Int[np.ndarray, " _"]], grid: tuple[int, int]) -> Figure:
+    """For each number of calls, which of them writes each position: along a sequence, or as a map of an image."""
+    text, count = grid[0] == 1, len(calls)
+    figure = Figure(figsize=(WIDTH, 0.5 * count + 0.6 if text else 1.7), layout="constrained")
+    rows, across = (count, 1) if text else (1, count)
+    for axes, (number, call) in zip(figure.subplots(rows, across, squeeze=False).flat, calls.items(), strict=True):
+        cells = call.reshape(*grid, -1).mean(-1)
+        axes.imshow(cells, cmap="viridis", aspect="auto" if text else "equal", vmin=0, vmax=max(1, number - 1))
+        axes.set(title=f"{number} calls", xticks=[], yticks=[])
+        axes.grid(visible=False)
+    return figure
 
 
 def as_block(figure: Figure, name: str, title: str, note: str = "") -> Block:

@@ -10,6 +10,7 @@ from torch import Tensor
 from dmb.app.records import Record
 from dmb.app.report import figures
 from dmb.app.report.contents import MOVED, Block, Contents
+from dmb.bridges import OrderedBridge
 from dmb.data.codecs import Images
 from dmb.processes import BridgeProcess, ForwardProcess
 from dmb.training.reporting import AWAKE
@@ -21,7 +22,8 @@ ALIKE = 0.01  # chances that differ by less are alike
 def learned(contents: Contents) -> list[Block]:
     """Figures, of which those that would say nothing are left out."""
     makers = {
-        "cycles": _cycles, "rates": _by_clock, "survival": _survival, "speeds": _speeds, "clocks": _over_training
+        "cycles": _cycles, "rates": _by_clock, "survival": _survival, "speeds": _speeds, "clocks": _over_training,
+        "groups": _groups,
     }  # fmt: skip
     return [block for name in contents.bridge.figures if (block := makers[name](contents)) is not None]
 
@@ -128,6 +130,21 @@ def _speeds(contents: Contents) -> Block | None:
         return figures.as_block(figures.speeds(first, last, grid), "speeds", title, note)
     cells = [[contents.columns[i], f"{first[i]:.2f}", f"{last[i]:.2f}"] for i in np.argsort(last, kind="stable")]
     return Block(kind="table", title=title, body=(["column", "log speed at first", "at last"], cells), note=note)
+
+
+def _groups(contents: Contents) -> Block | None:
+    bridge = contents.bridge
+    assert isinstance(bridge, OrderedBridge)
+    if not bridge.order.budgets:
+        return None
+    drawn = {}
+    for calls in bridge.order.budgets:
+        turn = bridge.turns(1, calls=calls, generator=torch.Generator().manual_seed(0))
+        call = bridge.call_of(turn, calls)
+        drawn[calls] = (turn if call is None else call)[0].cpu().numpy()
+    grid = contents.view.grid if isinstance(contents.view, Images) else (1, bridge.num_positions)
+    note = "Of one sample: dark positions are written first, bright ones last; those of one colour in the same call."
+    return figures.as_block(figures.groups(drawn, grid), "groups", "Which call writes what", note)
 
 
 def _over_training(contents: Contents) -> Block | None:
