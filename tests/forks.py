@@ -12,7 +12,7 @@ from pathlib import Path
 from dmb.app.cli import main
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["dmb.app.cli.train", "lightning_fabric.strategies.model_parallel"])
+_server.set_forkserver_preload(["dmb.app.cli.train", "dmb.app.session", "lightning_fabric.strategies.model_parallel"])
 
 
 def start(function, *arguments, output, environment=None):

@@ -245,6 +245,15 @@ def test_data_that_never_change_can_be_sampled():
     assert bridge.sample(4).shape == (4, 2)
 
 
+def test_a_conditional_is_asked_for_at_the_share_of_positions_that_are_not_known():
+    """Where all are known, at half of one position: networks have never seen time 0."""
+    process = dmb.BridgeProcess.from_marginals(torch.full((4, 2), 0.5), mask=True, floor=0.0)
+    bridge, times = small_bridge(process), []
+    bridge.network.register_forward_pre_hook(lambda _, arguments: times.extend(arguments[1].tolist()))
+    bridge.conditionals(torch.zeros(5, 4, dtype=torch.long), torch.ones(5, 4, dtype=torch.bool).tril(-1))
+    assert times == [1.0, 0.75, 0.5, 0.25, 0.125]
+
+
 def test_leave_one_out_puts_in_what_the_token_itself_says():
     """π ∝ ρ · p(x_t | x_0), against the definition."""
     bridge = small_bridge()
@@ -357,6 +366,7 @@ def test_a_template_of_several_rows_makes_as_many_samples_and_minus_one_marks_wh
     [
         ("dmb", {"dmb.app", "huggingface_hub", "matplotlib", "pyarrow", "rich", "sklearn", "tyro"}),
         ("dmb, dmb.app.cli", {"lightning_fabric", "torch._dynamo", "tensorboard"}),
+        ("dmb.app.cli.train as it; it.first_look(it.Train, ['--help'])", {"torch", "sklearn", "scipy", "pandas"}),
     ],
 )
 def test_importing_loads_nothing_before_it_is_needed(imported, late):

@@ -257,6 +257,43 @@ def test_first_hitting_calls_the_network_only_when_something_moves():
     assert len(calls) <= jumps.sum(0).max() + 1
 
 
+def test_rounding_does_not_let_time_stand_still(monkeypatch):
+    bridge, calls = toys.model("masked diffusion", toys.distribution(3, 3, seed=7)), []
+
+    def at_once(log_posterior, x_t, now, *, generator):
+        """A jump at the very time of the last one; after some of them, never again."""
+        calls.append(now.t)
+        return now.t[:, None] * (len(calls) < 4) * torch.ones(x_t.shape, dtype=torch.float64), x_t
+
+    monkeypatch.setattr(bridge.process, "_next_jump", at_once)
+    times = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    states = list(SAMPLERS["first_hitting"](Denoiser(bridge), torch.full((2, 2), 3), times, None))
+    assert all(late.t < early.t for early, late in pairwise(states))
+    assert len(states) == 5
+    assert states[-1].t == 0
+
+
+@pytest.mark.parametrize("to_data", [False, True], ids=["on the way", "to data"])
+@pytest.mark.parametrize("name", ["bridge with mask", "masked diffusion", "tokenwise masking", "uniform"])
+def test_tweedies_step_is_that_of_dense_matrices_whatever_the_score(name, to_data):
+    """`(s exp(-ΔQ))_y exp(ΔQ)[y, x_t]`, of data only in the end, for a score that no distribution has."""
+    process = toys.model(name, toys.distribution(3, 3, seed=6)).process
+    t, s = 0.7, 0.0 if to_data else 0.4
+    x_t = theory.all_sequences(process.num_states, 2)
+    log_score = torch.randn(*x_t.shape, process.num_states, generator=torch.Generator().manual_seed(0)).double()
+    now, end = process.solve(t, len(x_t)), process.solve(s, len(x_t))
+    found = log_tweedie(process, log_score, x_t, now, end, to_data=to_data).exp().detach().numpy()
+    step, whole = process.to_dense(t, start=s).detach().numpy(), process.to_dense(t).detach().numpy()
+    for law, score, row in zip(found, log_score.exp().numpy(), x_t.tolist(), strict=True):
+        for i, token in enumerate(row):
+            ratios = np.where(whole[i, :, token] > 0, score[i], 0.0)
+            ratios[token] = 1.0
+            weights = np.maximum(np.linalg.solve(step[i].T, ratios) * step[i][:, token], 0)
+            weights[3:] *= not to_data  # the mask
+            weights = weights if weights.sum() > 0 else np.eye(len(weights))[token]
+            np.testing.assert_allclose(law[i], weights / weights.sum(), rtol=1e-6, atol=1e-9)
+
+
 def test_marginals_are_estimated_by_sampling():
     mu = toys.distribution(3, 3, seed=8)
     for name, head in [("bridge", "mean"), ("bridge", "score"), ("uniform", "mean"), ("masked diffusion", "mean")]:

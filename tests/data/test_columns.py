@@ -152,6 +152,17 @@ def test_masses_of_whole_numbers_add_up_to_one():
     assert mass.sum() == pytest.approx(1, abs=1e-3)
 
 
+def test_masses_of_moments_a_microsecond_apart_add_up_to_one():
+    """Since 1970 that is more microseconds than numbers of 15 digits can count."""
+    values = [datetime(2024, 1, 1) + timedelta(microseconds=int(late)) for late in RNG.integers(0, 4000, 3000)]
+    distinct, counts = np.unique(values, return_counts=True)
+    column = Date.of(distinct.tolist(), counts, bins=8)
+    shares = np.bincount(column.states(values), minlength=len(column)) / len(values)
+    every = [datetime(2024, 1, 1) + timedelta(microseconds=late) for late in range(-2000, 6000)]
+    mass = shares[column.states(every)] * np.exp(column.log_density(every))
+    assert mass.sum() == pytest.approx(1, abs=1e-3)
+
+
 @pytest.mark.parametrize("atoms", [[1, 2, 3, 7, 20], [1, 2, 3], [0, 400], [5]], ids=str)
 def test_a_new_whole_number_among_codes_has_a_mass_and_masses_add_up_to_one(atoms):
     codes = fitted(np.repeat(atoms, 9), integer=True)

@@ -94,7 +94,7 @@ def final(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
 
 def main(kills: tyro.conf.Positional[int] = 200) -> None:
     torch.set_num_threads(1)
-    for module in ("dmb.app.cli.train", "torch.utils.tensorboard", "torch._dynamo"):
+    for module in ("dmb.app.cli.train", "dmb.app.session", "torch.utils.tensorboard", "torch._dynamo"):
         import_module(module)
     chance, killed, runs = random.Random(0), Counter[str](), Counter[str](lost=0, changed=0, orphans=0)
     with tempfile.TemporaryDirectory() as scratch:

@@ -299,6 +299,18 @@ def test_the_bound_averages_samples_in_any_batches_and_reports_them():
     assert bound.num_positions == 3
 
 
+def test_a_long_sequence_is_added_up_in_double_precision():
+    class Even(dmb.OrderedNetwork):
+        """Logits of 0, in single precision."""
+
+        def forward(self, x_t, turn=None, label=None):
+            return torch.zeros(*x_t.shape, 4)
+
+    bridge = dmb.OrderedBridge(dmb.orders.Random(3000), Even(), dmb.States.with_mask(3000, 3))
+    [found] = bridge.bound(torch.zeros(1, 3000, dtype=torch.long)).score.tolist()
+    assert found == pytest.approx(3000 * float(np.log(np.float32(3))), rel=1e-12)
+
+
 def test_a_bound_of_nothing_and_one_that_is_not_a_number_are_refused():
     bridge = toys.ordered_bridge(MU, SPEEDS)
     cases = (

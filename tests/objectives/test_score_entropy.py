@@ -132,6 +132,16 @@ def test_the_standard_error_of_made_up_costs_is_the_one_they_were_made_with(samp
     assert bound.bits_per_token == pytest.approx(mean, abs=4 * expected)
 
 
+def test_in_batches_of_two_the_standard_error_is_that_of_their_differences():
+    """Half as many as there are sequences."""
+    process = dmb.BridgeProcess.from_marginals(torch.tensor([[0.5, 0.5]]))
+    bridge = MadeUp(process, dmb.MLP(2, 1, width=4, blocks=1))
+    bridge.generator, generator = torch.Generator().manual_seed(1), torch.Generator().manual_seed(0)
+    x_0 = torch.zeros(1000, 1, dtype=torch.long)
+    bound = bridge.bound(x_0, batch_size=2, split=False, importance=False, control=False, generator=generator)
+    assert bound.stderr == pytest.approx(3.0 / math.sqrt(1000) / math.log(2), rel=0.15)
+
+
 def test_a_cost_that_is_the_same_at_all_times_is_estimated_exactly_while_all_times_weigh_the_same():
     process = dmb.UniformProcess(2, 3).double()
     bridge = MadeUp(process, dmb.MLP(3, 2, width=4, blocks=1))

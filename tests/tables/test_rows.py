@@ -72,6 +72,17 @@ def test_what_is_given_stays_and_what_is_illegal_is_not_drawn(bridge):
     assert set(drawn[:, 1].tolist()) <= {1, 2}
 
 
+@pytest.mark.parametrize("calls", [128, 2, 1])
+def test_what_is_given_stays_whatever_the_model_says_of_it(bridge, monkeypatch, calls):
+    """Where several positions are drawn at once, given ones are asked for with the last blanks of their row."""
+    monkeypatch.setattr(rows, "_MOST_CALLS", calls)
+    monkeypatch.setattr(type(bridge), "conditionals", lambda _, x, known, at: torch.zeros(*at.shape, 2))
+    template = torch.tensor([[1, -1, 0], [-1, 1, -1], [1, 1, 1]]).repeat(20, 1)
+    drawn = rows.draw(bridge, template, seeded(0, "rows"))
+    assert torch.equal(drawn[template >= 0], template[template >= 0])
+    assert set(drawn.flatten().tolist()) == {0, 1}
+
+
 def masking(exponents=None, **options):
     """A process of two positions with two states each, and an oracle of data of which the first decides the second."""
     if exponents is None:

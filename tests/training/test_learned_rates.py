@@ -12,7 +12,7 @@ from dmb._core import numerics, seeding
 from dmb.objectives import score_entropy as losses
 from dmb.objectives.variance import CostBaseline
 from dmb.training import BridgeLearner, engine
-from dmb.training.engine import OneDevice
+from dmb.training.devices import OneDevice
 
 MU = toys.distribution(3, 3, seed=4)  # two positions that depend on each other
 STATES = torch.cartesian_prod(torch.arange(3), torch.arange(3))

@@ -16,7 +16,7 @@ from dmb.app.compare.rows import ROWS
 from dmb.app.recipes import recipe
 from dmb.processes.clocks import ASLEEP
 from dmb.training import BridgeLearner, Trainer, TrainingSettings, engine
-from dmb.training.engine import OneDevice
+from dmb.training.devices import OneDevice
 
 # how often a space and the letters from a to z occur in the first 5,000,000 letters of Text8
 TEXT8 = [

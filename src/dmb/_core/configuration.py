@@ -4,9 +4,21 @@ import inspect
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 _MOST = 1 << 63  # the first whole number that tensors cannot hold
@@ -47,7 +59,7 @@ class Configurable:
         return {name: vars(self)[name] for name in inspect.signature(type(self)).parameters if name in vars(self)}
 
     @classmethod
-    def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> Any:
+    def build(cls, tensors: Mapping[str, "torch.Tensor"], **config: Any) -> Any:
         """Make the object that `config` describes, of the shapes of its saved `tensors`.
 
         The constructor is the only way to make one. Tensors that are called like its arguments are passed to it, too;
@@ -61,7 +73,7 @@ class Configurable:
         return {"type": type(self).__name__, **self.config()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], tensors: Mapping[str, Tensor] | None = None) -> Any:
+    def from_config(cls, config: dict[str, Any], tensors: Mapping[str, "torch.Tensor"] | None = None) -> Any:
         """The object of this class that `to_config` described; `tensors` are those that were saved of it, if any."""
         options = dict(config)
         kind = cls.class_named(options.pop("type", None))
@@ -71,10 +83,11 @@ class Configurable:
             raise ValueError(f"{kind.__name__} cannot be built from {options}: {error}") from error
 
 
-def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def under(tensors: Mapping[str, "torch.Tensor"], prefix: str) -> "dict[str, torch.Tensor]":
     """The tensors whose names begin with `prefix` and a dot, without them.
 
-    >>> under({"process.rank": Tensor(), "network.weight": Tensor()}, "process")
+    >>> import torch
+    >>> under({"process.rank": torch.zeros(0), "network.weight": torch.zeros(0)}, "process")
     {'rank': tensor([])}
     """
     prefix += "."

@@ -12,8 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from dmb.data import Codec
-from dmb.training import Fact, Report
+from dmb import data, training
 
 notes = Console(stderr=True)
 """Everything but results, so that results can be piped."""
@@ -28,9 +27,9 @@ class Display:
         baseline: printed beside the figure that models are chosen by.
     """
 
-    def __init__(self, console: Console, codec: Codec, baseline: Fact | None = None):
+    def __init__(self, console: Console, codec: "data.Codec", baseline: "training.Fact | None" = None):
         self.console, self.codec, self.baseline = console, codec, baseline
-        self._latest: dict[str, Report] = {}
+        self._latest: dict[str, training.Report] = {}
         self._live: Live | None = None
 
     @contextmanager
@@ -42,7 +41,7 @@ class Display:
         with Live(console=self.console, refresh_per_second=4, transient=False) as self._live:
             yield self
 
-    def update(self, report: Report) -> None:
+    def update(self, report: "training.Report") -> None:
         """Show what `report` says."""
         self._latest[report.phase] = report
         if self._live is not None:
@@ -50,10 +49,10 @@ class Display:
         else:
             say(self.console, report.line() + ("" if report.phase == "validation" else _left(report)))
 
-    def _picture(self, last: Report) -> Group:
+    def _picture(self, last: "training.Report") -> Group:
         table = Table.grid(padding=(0, 2))
         latest = [self._latest[phase] for phase in last.phases if phase in self._latest]
-        where = [*last.place(), Fact("phase", last.phases[last.phase])]
+        where = [*last.place(), training.Fact("phase", last.phases[last.phase])]
         for facts in (where, *map(self._facts, latest)):
             table.add_row(*(cell for fact in facts for cell in (fact.name, _value(fact))))
         samples = [
@@ -63,11 +62,11 @@ class Display:
         ]
         return Group(table, self._bar(last), *samples)
 
-    def _facts(self, report: Report) -> list[Fact]:
+    def _facts(self, report: "training.Report") -> "list[training.Fact]":
         facts = report.facts()
         return [*facts, self.baseline] if self.baseline is not None and any(fact.main for fact in facts) else facts
 
-    def _bar(self, report: Report) -> Progress:
+    def _bar(self, report: "training.Report") -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
         left = report.seconds_left
         share = 0.0 if left is None else report.seconds / max(report.seconds + left, 1e-9)
@@ -86,12 +85,12 @@ def say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _left(report: Report) -> str:
+def _left(report: "training.Report") -> str:
     """Time to go, if it is known."""
     return "" if report.seconds_left is None else f"  {duration(report.seconds_left)} left"
 
 
-def _value(fact: Fact) -> str:
+def _value(fact: "training.Fact") -> str:
     return f"{f'[bold]{fact.value}[/]' if fact.main else fact.value} {fact.unit}".rstrip()
 
 

@@ -19,7 +19,7 @@ from dmb.app.signals import Signals
 from dmb.bridges import Bridge
 from dmb.data import DataSet, Picture
 from dmb.training import BridgeLearner, Engine, Fact, Trainer, TrainingReport, TrainingSettings
-from dmb.training.engine import engine, exit_now
+from dmb.training.devices import engine, exit_now
 
 MODEL = ("data.", "process.", "order.", "network.", "head")
 """Prefixes of the settings that define a model: these cannot change during a run."""

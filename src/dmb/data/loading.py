@@ -4,12 +4,13 @@ import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
+from dmb.data.kinds import NAMES, Kind
 from dmb.data.reading import PACKED, Progress, opened, suffix_of
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.built_in import digits, markov, pydocs
@@ -20,15 +21,6 @@ from dmb.data.sources.table import table
 from dmb.data.sources.text import text
 from dmb.data.sources.text8 import text8
 
-Kind = Literal["text", "table", "array", "images", "records"]
-
-NAMES: dict[str, Kind] = {
-    "cifar10": "images",
-    "digits": "array",
-    "markov": "text",
-    "pydocs": "text",
-    "text8": "text",
-}
 BY_EXTENSION: dict[str, Kind] = {
     ".npy": "array",
     ".npz": "array",

@@ -1,3 +1,8 @@
-"""A generative model of a data frame, and how like real rows its rows are."""
+"""A generative model of a data frame, and how like real rows its rows are.
 
-from dmb.tables.model import LogProb as LogProb, TableModel as TableModel
+Names are imported on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

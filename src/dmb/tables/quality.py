@@ -219,7 +219,10 @@ def _classifier(x: np.ndarray, categories: np.ndarray, seed: int, **options: Any
 
 
 def _copies(tables: list[np.ndarray], categories: np.ndarray, rng: np.random.Generator) -> float:
-    """As many training as real rows; the distance of two categories is 0 or 1, that of two numbers of their ranks."""
+    """As many training as real rows; the distance of two categories is 0 or 1, that of two numbers of their ranks.
+
+    Distances are multiplied by the number of all rows: sums of whole numbers are exact, so that a tie is one.
+    """
     size = min(len(tables[1]), len(tables[2]), 2000)
     synthetic, real, training = (
         table if len(table) <= size else table[rng.choice(len(table), size, replace=False)] for table in tables
@@ -230,10 +233,10 @@ def _copies(tables: list[np.ndarray], categories: np.ndarray, rng: np.random.Gen
         together = np.concatenate(values)
         if category:
             codes = np.unique(together)
-            parts.append([(value[:, None] == codes) / 2 for value in values])
+            parts.append([(value[:, None] == codes) * len(together) / 2 for value in values])
         else:
             ordered = np.sort(together)
-            parts.append([np.searchsorted(ordered, value)[:, None] / len(ordered) for value in values])
+            parts.append([np.searchsorted(ordered, value)[:, None] for value in values])
     synthetic, real, training = (np.concatenate([part[k] for part in parts], axis=1) for k in range(3))
     near, far = (
         NearestNeighbors(n_neighbors=1, metric="manhattan").fit(rows).kneighbors(synthetic)[0][:, 0]

@@ -10,7 +10,7 @@ from dmb.bridges import Bridge
 from dmb.data.splits import Split
 from dmb.networks import OrderedMLP
 from dmb.orders import Fixed
-from dmb.training.engine import Engine, averaged
+from dmb.training.devices import Engine, averaged
 
 _ROUNDS, _CLOSE = 10, 1e-3  # rounds at most, and the error of a share that needs no other round
 _ROWS, _AT_ONCE = 1 << 15, 512  # rows to look at, and rows per network call

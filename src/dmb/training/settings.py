@@ -9,6 +9,10 @@ from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_t
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+Accelerator = Literal["auto", "cpu", "cuda"]
+Strategy = Literal["auto", "ddp", "fsdp"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+
 MOST_RATE, MOST_ROWS = 1_000_000, 1 << 24
 """Maximum learning rates, and sizes of batches: larger ones overflow, or would take forever."""
 

@@ -22,7 +22,7 @@ from dmb.networks.base import given_embedding, init_given_embedding
 from dmb.objectives.bound import Bound
 from dmb.training.calibration import calibration, can_be_calibrated
 from dmb.training.checkpoint import Checkpoint, fill, is_sharded, optimiser_tensors, restore_optimiser, whole
-from dmb.training.engine import Engine, averaged, gathered, seeded_globally, skips_bad_steps
+from dmb.training.devices import Engine, averaged, gathered, seeded_globally, skips_bad_steps
 from dmb.training.reporting import Report, TrainingReport
 from dmb.training.settings import TrainingSettings
 

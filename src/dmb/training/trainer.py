@@ -14,7 +14,7 @@ from dmb._core.pretrained import WEIGHTS
 from dmb.bridges import Bridge
 from dmb.data.base import DataSet
 from dmb.training.checkpoint import Checkpoint, Checkpoints
-from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
+from dmb.training.devices import Engine, averaged, engine, skips_bad_steps
 from dmb.training.reporting import Report, TrainingReport
 from dmb.training.settings import TrainingOptions, TrainingSettings, settings_from, spelled_out
 from dmb.training.state import BridgeLearner, Learner

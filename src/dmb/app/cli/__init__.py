@@ -77,6 +77,8 @@ def _called(arguments: list[str]) -> int:
         raise ValueError(f"no command called {name!r}: {hint}")
     with ending_at_once():
         command = import_module(f"dmb.app.cli.{name}")
+        if not {"--help", "-h"} & {*rest}:
+            import_module("dmb.app.session")  # all that computes, for which help does not wait
     try:
         return command.main(rest)
     except SystemExit as stop:  # after --help
@@ -126,7 +128,7 @@ def _fail(error: object, code: int) -> None:
     _drop_output()
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_available() and group.is_initialized():
-        from dmb.training.engine import exit_now  # end as after a successful run
+        from dmb.training.devices import exit_now  # end as after a successful run
 
         exit_now(code)
     sys.exit(code)

@@ -12,7 +12,7 @@ from dmb.app.display import counting, notes, say
 from dmb.app.evaluation import likelihood, order_used, record_quality, sampler_bound, table_quality
 from dmb.app.runs import Run, of_step
 from dmb.data import Columns, Records
-from dmb.training.engine import device
+from dmb.training.devices import device
 
 
 def evaluate(

@@ -11,7 +11,7 @@ from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, SamplerN
 from dmb.app.display import counting, notes
 from dmb.app.evaluation import RealImages, image_quality
 from dmb.app.runs import Run, of_step
-from dmb.training.engine import device
+from dmb.training.devices import device
 
 
 def fid(

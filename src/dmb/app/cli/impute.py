@@ -13,7 +13,7 @@ from dmb.data.codecs.columns import write_cells
 from dmb.data.reading import as_value_error, existing
 from dmb.data.sources.table import read_table
 from dmb.tables import TableModel
-from dmb.training.engine import device
+from dmb.training.devices import device
 
 
 def impute(

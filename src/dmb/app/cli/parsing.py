@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import Positional, arg
 
 from dmb.app.display import notes
-from dmb.training.engine import Accelerator
+from dmb.training.settings import Accelerator
 
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN", help="the run folder.")]
 OwnRecipe = Annotated[

@@ -15,7 +15,7 @@ from dmb.app.runs import Run
 from dmb.bridges import Bridge
 from dmb.data import Columns, Records, Text
 from dmb.data.lengths import BLANK
-from dmb.training.engine import device
+from dmb.training.devices import device
 
 
 def sample(

@@ -12,7 +12,7 @@ from dmb.app.display import notes
 from dmb.app.runs import Run
 from dmb.app.serve.server import credentials, import_gradio, listening, served, server_of
 from dmb.app.signals import ending_at_once
-from dmb.training.engine import device
+from dmb.training.devices import device
 
 
 def serve(

@@ -9,7 +9,7 @@ from tyro.conf import arg
 
 from dmb.app.cli.parsing import parsed
 from dmb.app.recipes import RECIPES, Recipe, recipe, recipe_for
-from dmb.data import BUILT_IN
+from dmb.data.kinds import NAMES
 
 Flags = TypeVar("Flags")
 
@@ -35,14 +35,14 @@ def with_settings(flags: type[Flags], default: Recipe, arguments: list[str]) -> 
 def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
     """The recipe called `name`, or the one for the data, trained on the data at `source`."""
     if source is None and name is None:
-        raise ValueError(f"DATA is missing: give a file, a folder of images, or one of {', '.join(BUILT_IN)}")
+        raise ValueError(f"DATA is missing: give a file, a folder of images, or one of {', '.join(NAMES)}")
     chosen = recipe_for(source) if name is None and source is not None else recipe(name or "")
     return chosen if source is None else chosen.changed(source=from_anywhere(source))
 
 
 def from_anywhere(source: str) -> str:
     """The full path of a file or folder, so that a run finds it from anywhere; the name of built-in data."""
-    return source if source in BUILT_IN or not Path(source).exists() else str(Path(source).resolve())
+    return source if source in NAMES or not Path(source).exists() else str(Path(source).resolve())
 
 
 def first_look(flags: type[Any], arguments: list[str]) -> tuple[Recipe, list[str]]:
@@ -55,7 +55,7 @@ def first_look(flags: type[Any], arguments: list[str]) -> tuple[Recipe, list[str
     others = [argument for argument in arguments if argument not in ("--help", "-h")]
     helping = len(others) < len(arguments)
     first = next(iter(others), "")
-    if first in RECIPES and first not in BUILT_IN and not Path(first).exists():
+    if first in RECIPES and first not in NAMES and not Path(first).exists():
         raise ValueError(
             f"{first} is a recipe, and no file or folder: name the data first, as in dmb train DATA --recipe {first}"
         )

@@ -18,7 +18,7 @@ from dmb.app.images.codes import SETTINGS, SHEET, SUMMARY, write_codes, write_sh
 from dmb.app.records import METRICS, rewind
 from dmb.app.session import alone_in, ended, introduce, stopped_by
 from dmb.data.reading import as_value_error
-from dmb.training.engine import engine
+from dmb.training.devices import engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,17 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from dmb import training
 from dmb.app.cli.parsing import OnDevice
 from dmb.app.cli.settings import first_look, with_settings
 from dmb.app.display import notes
 from dmb.app.recipes import RECIPES, Recipe, as_flags
-from dmb.app.runs import Run
-from dmb.app.session import session
-from dmb.data import BUILT_IN
-from dmb.training.engine import Engine, Precision, Strategy, engine
+from dmb.data.kinds import NAMES
+from dmb.training.settings import Precision, Strategy
 
 PATH = (
     "A file (text, .csv, .parquet, .fasta, .smi, .jsonl, .npy, .npz), a folder of images or codes, or built-in data: "
-    f"{', '.join(BUILT_IN)}."
+    f"{', '.join(NAMES)}."
 )
 RECIPE = (
     "The settings to start from; default: those that suit the data. Give a name "
@@ -44,9 +43,9 @@ class Devices:
     strategy: Strategy = "auto"
     precision: Precision = "32-true"
 
-    def launch(self) -> Engine:
+    def launch(self) -> "training.Engine":
         """The engine on these devices."""
-        return engine(**vars(self))
+        return training.engine(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +79,9 @@ def main(arguments: list[str]) -> int:
     flags, wanted = with_settings(Train, chosen, arguments)
     if flags.resume and flags.out is None:
         raise ValueError("--resume needs --out: give the folder of the run to continue")
+    from dmb.app.runs import Run  # with torch, for which --help does not wait
+    from dmb.app.session import session
+
     going_on = flags.out is not None and flags.resume and (flags.out / "run.json").exists()
     own = flags.recipe if flags.recipe is not None and ".py:" in flags.recipe else None
     if flags.out is not None and going_on:

@@ -17,7 +17,7 @@ from dmb.data import DataSet
 from dmb.data.sources.images import size_hint
 from dmb.training import Fact, Report, Trainer
 from dmb.training.checkpoint import Checkpoint
-from dmb.training.engine import Engine, averaged, engine, skips_bad_steps
+from dmb.training.devices import Engine, averaged, engine, skips_bad_steps
 from dmb.training.settings import check_ranges
 from dmb.training.state import Learner, cause_of
 

@@ -7,15 +7,12 @@ You may replace a section by your own: any frozen dataclass with the method `loa
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
-import torch
-
+import dmb.data
+import dmb.training
 from dmb._core.configuration import check_types, typed
-from dmb._core.seeding import seed_of, seeded
 from dmb.app.recipes.choices import BROUGHT_BY, DataChoice, NetworkChoice, OrderChoice, ProcessChoice, meaningless
-from dmb.bridges import Bridge, put_together
-from dmb.data import DataSet
 from dmb.data.reading import as_value_error
-from dmb.training import Engine, TrainingSettings, check_trainable
+from dmb.training.settings import TrainingSettings
 
 SECTIONS: dict[str, type[Any]] = {
     "data": DataChoice, "process": ProcessChoice, "order": OrderChoice, "network": NetworkChoice,
@@ -123,20 +120,25 @@ class Recipe:
             made = {name: typed(kind, _tupled(config[name], getattr(like, name, None))) for name, kind in kinds.items()}
             return cls(**given | made)
 
-    def build(self, data: DataSet) -> Bridge:
+    def build(self, data: "dmb.data.DataSet") -> "dmb.Bridge":
         """The bridge for `data`, with initial weights drawn from the training seed."""
+        import torch  # for which help does not wait
+
+        from dmb._core.seeding import seed_of, seeded
+        from dmb.bridges import put_together
+
         generator = seeded(self.training.seed, "process")
         process, order = self.process.build(data, generator), self.order.build(data, generator)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.training.seed, "init"))
             return put_together(process, order, self.network.build(process, data), self.head, data.lengths)
 
-    def check(self, model: Bridge, data: DataSet, fabric: Engine) -> None:
+    def check(self, model: "dmb.Bridge", data: "dmb.data.DataSet", fabric: "dmb.training.Engine") -> None:
         """A ValueError if `model` cannot be trained on `data`, or not be loaded when it is saved."""
         model.check_round_trip()
-        check_trainable(model, data, self.training, fabric)
+        dmb.training.check_trainable(model, data, self.training, fabric)
 
-    def describe(self, model: Bridge) -> str:
+    def describe(self, model: "dmb.Bridge") -> str:
         """How the model is trained, and for how long."""
         settings = self.training
         return f"{settings.total_steps:,} steps of Score-learning {model.describe_training(settings)}"

@@ -4,25 +4,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 from tyro.conf import Fixed
 
-from dmb.app.loading import load
-from dmb.data import Codec, Columns, DataSet, Grid, ImageCodec, Kind, Picture
-from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
-from dmb.networks.base import MOST_BLOCKS
-from dmb.orders import Blocks, Fixed as OneOrder, Free, Random, Smooth, Streams, WriteOrder, waves
-from dmb.orders.streams import BUDGETS
-from dmb.processes import BridgeProcess, ForwardProcess, TokenwiseMasking, UniformProcess, grouping
-from dmb.processes.clocks import Steady, Varying
-from dmb.processes.hierarchies import Tree
-from dmb.processes.time import Canonical, Geometric, Linear, LogLinear, Schedule
-from dmb.tables.columnwise import column_network, is_narrow
-from dmb.training import TrainingSettings
+import dmb.data
+import dmb.tables
+from dmb.data.kinds import Kind
+from dmb.training.settings import TrainingSettings
 
-MOST_TILT, MOST_WIDTH = 10, 1 << 14
+if TYPE_CHECKING:
+    import torch
+
+MOST_TILT, MOST_WIDTH, MOST_BLOCKS = 10, 1 << 14, 1 << 10
 """Maximum of settings that would otherwise overflow, or use up the memory before they are refused."""
 
 SIZES = ("blocks", "width", "dropout")
@@ -140,10 +134,12 @@ class DataChoice:
         self,
         source: str | None = None,
         *,
-        codec: Codec | None = None,
+        codec: "dmb.data.Codec | None" = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> DataSet:
+    ) -> "dmb.data.DataSet":
         """The data, or another file read the way they are; see `dmb.app.loading.load`."""
+        from dmb.app.loading import load  # with torch, for which help does not wait
+
         parts = [part.rpartition("=") for part in self.kinds.split(",") if part.strip()]
         if not all(name.strip() and equals for name, equals, _ in parts):
             raise ValueError(f"kinds must read column=kind,column=kind, got {self.kinds!r}")
@@ -190,40 +186,43 @@ class ProcessChoice:
     ratio: float = 5.0
     schedule: Literal["loglinear", "geometric", "linear", "canonical", "paced"] = "loglinear"
 
-    def build(self, data: DataSet, generator: torch.Generator | None = None) -> ForwardProcess:
+    def build(self, data: "dmb.data.DataSet", generator: "torch.Generator | None" = None) -> "dmb.ForwardProcess":
         """The process for `data`; one of your own may take its random numbers from `generator`."""
-        schedules: dict[str, Callable[[], Schedule]] = {
-            "loglinear": LogLinear, "geometric": Geometric, "linear": Linear, "canonical": Canonical,
-            "paced": lambda: Canonical(end=math.log(1000)),
+        schedules: dict[str, Callable[[], Any]] = {
+            "loglinear": dmb.LogLinear, "geometric": dmb.processes.time.Geometric, "linear": dmb.Linear,
+            "canonical": dmb.Canonical,
+            "paced": lambda: dmb.Canonical(end=math.log(1000)),
         }  # fmt: skip
         options = _options(self, "process")
         options |= {"schedule": schedules[self.schedule](), "state_counts": data.state_counts}
         marginals = data.marginals()
         if self.process == "uniform":
-            return UniformProcess(data.num_positions, data.num_states, marginals=marginals, **options)
+            return dmb.UniformProcess(data.num_positions, data.num_states, marginals=marginals, **options)
         if self.process == "tokenwise":
-            return TokenwiseMasking.from_marginals(marginals, **options)
+            return dmb.TokenwiseMasking.from_marginals(marginals, **options)
         if self.process == "tree":
-            return BridgeProcess.from_marginals(marginals, tree=self._tree(data, options.pop("grouping")), **options)
-        options["clocks"] = Varying if self.process == "varying" else Steady
-        return BridgeProcess.from_marginals(marginals, **options, **_options(self, "init"))
+            return dmb.BridgeProcess.from_marginals(
+                marginals, tree=self._tree(data, options.pop("grouping")), **options
+            )
+        options["clocks"] = dmb.Varying if self.process == "varying" else dmb.Steady
+        return dmb.BridgeProcess.from_marginals(marginals, **options, **_options(self, "init"))
 
-    def _tree(self, data: DataSet, how: str) -> Tree:
+    def _tree(self, data: "dmb.data.DataSet", how: str) -> "dmb.Tree":
         if how == "value":
-            return grouping.by_value(data.num_states)
+            return dmb.processes.grouping.by_value(data.num_states)
         if how == "frequency":
-            return grouping.by_frequency(data.marginals().mean(0), self.stages)
+            return dmb.processes.grouping.by_frequency(data.marginals().mean(0), self.stages)
         try:
             clusters = [int(size) for size in self.clusters.split(",")]
         except ValueError:
             raise ValueError(f"clusters must be whole numbers separated by commas, got {self.clusters!r}") from None
         clusters = [size for size in clusters if size < data.num_states]
         if how == "cooccurrence":
-            return grouping.by_cooccurrence(data.train.bigrams(), clusters)
+            return dmb.processes.grouping.by_cooccurrence(data.train.bigrams(), clusters)
         vectors = getattr(data.codec, "vectors", None)
         if vectors is None:
             raise ValueError(f"grouping=vectors needs codes from dmb tokenize, got {data.name}: choose another")
-        return grouping.by_vectors(vectors(), clusters)
+        return dmb.processes.grouping.by_vectors(vectors(), clusters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,41 +244,43 @@ class OrderChoice:
     tilt: float = 0.003
     block_size: int = 8
 
-    def build(self, data: DataSet, generator: torch.Generator | None = None) -> WriteOrder | None:
+    def build(
+        self, data: "dmb.data.DataSet", generator: "torch.Generator | None" = None
+    ) -> "dmb.orders.WriteOrder | None":
         """The order for `data`, its random weights drawn from `generator`; None if the network decides."""
         if not 0 <= self.tilt <= MOST_TILT:
             raise ValueError(f"tilt must lie in [0, {MOST_TILT}], got {self.tilt}")
-        wide = isinstance(data.codec, Columns) and not is_narrow(data.num_positions)
+        wide = isinstance(data.codec, dmb.data.Columns) and not dmb.tables.is_narrow(data.num_positions)
         if self.write_order is None or (self.write_order == "fixed" and wide):
             return None
         if self.write_order == "fixed":
-            return OneOrder.left_to_right(data.num_positions)
+            return dmb.orders.Fixed.left_to_right(data.num_positions)
         if self.write_order == "random":
-            return Random(data.num_positions)
+            return dmb.orders.Random(data.num_positions)
         if self.write_order == "blocks":
-            return Blocks(data.num_positions, self.block_size)
+            return dmb.orders.Blocks(data.num_positions, self.block_size)
         axes = axes_of(data)
-        order: Free | Smooth | Streams
+        order: dmb.orders.Free | dmb.orders.Smooth | dmb.orders.Streams
         if self.write_order == "learned":
-            order = Free(data.num_positions) if axes is None else Smooth(waves(axes))
+            order = dmb.orders.Free(data.num_positions) if axes is None else dmb.orders.Smooth(dmb.orders.waves(axes))
         elif axes is None:
             raise ValueError(f"write_order={self.write_order} is for texts and images: choose learned for columns")
         else:
-            budgets = (*BUDGETS, data.num_positions)  # the last is that of samples and bounds without calls
-            order = Streams(axes, budgets, learned=self.write_order == "learned_streams")
+            budgets = (*dmb.orders.BUDGETS, data.num_positions)  # the last is that of samples and bounds without calls
+            order = dmb.orders.Streams(axes, budgets, learned=self.write_order == "learned_streams")
         if order.weights is not None:
-            torch.nn.init.normal_(order.weights, std=self.tilt, generator=generator)
+            order.weights.detach().normal_(std=self.tilt, generator=generator)
         return order
 
 
-def axes_of(data: DataSet) -> tuple[int, ...] | None:
+def axes_of(data: "dmb.data.DataSet") -> tuple[int, ...] | None:
     """The axes along which positions lie: one for text, more for images; None for columns, which have no places."""
     codec = data.codec
-    if isinstance(codec, Columns):
+    if isinstance(codec, dmb.data.Columns):
         return None
-    if isinstance(codec, Grid | Picture):
+    if isinstance(codec, dmb.data.Grid | dmb.data.Picture):
         return tuple(codec.shape)
-    if isinstance(codec, ImageCodec):
+    if isinstance(codec, dmb.data.ImageCodec):
         return (data.num_positions // codec.across, codec.across)
     return (data.num_positions,)
 
@@ -322,7 +323,7 @@ class NetworkChoice:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1), got {self.dropout}")
 
-    def build(self, process: ForwardProcess, data: DataSet) -> Network:
+    def build(self, process: "dmb.ForwardProcess", data: "dmb.data.DataSet") -> "dmb.Network":
         """The network for `process`, which destroys `data`."""
         options = _options(self, "network")
         if options.pop("classes", False):
@@ -330,21 +331,21 @@ class NetworkChoice:
                 raise ValueError("classes needs data with class labels, got data without: use --no-classes")
             options["num_classes"] = data.num_classes
         if self.network == "columns":
-            if not isinstance(data.codec, Columns):
+            if not isinstance(data.codec, dmb.data.Columns):
                 raise ValueError(f"network=columns is for tables, got {data.name}: choose another")
             if self.classes:
                 raise ValueError("classes must be false for network=columns, which takes no labels: use --no-classes")
             if process.num_states == data.num_states:
                 raise ValueError("network=columns needs a mask as the only noise: use --mask --floor 0")
-            return column_network(process, data.codec, **options)
+            return dmb.tables.column_network(process, data.codec, **options)
         if self.network == "mlp":
-            network = MLP(process, **options)
-            if isinstance(data.codec, Columns):
+            network = dmb.MLP(process, **options)
+            if isinstance(data.codec, dmb.data.Columns):
                 network.init_ordinal_embeddings(data.codec.ordered)
             return network
         if self.network == "transformer":
-            return Transformer(process, **options)
-        kind = {"ordered": OrderedTransformer, "causal": CausalTransformer}[self.network]
+            return dmb.Transformer(process, **options)
+        kind = {"ordered": dmb.OrderedTransformer, "causal": dmb.CausalTransformer}[self.network]
         return kind(process, beside=_distances(axes_of(data) or ()), **options)
 
 

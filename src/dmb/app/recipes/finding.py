@@ -11,12 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from dmb.app.loading import kind_of
+from dmb import tables
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe, as_flags
 from dmb.data.reading import arrays, as_value_error
-from dmb.data.sources.table import size_of
-from dmb.tables.columnwise import column_training, is_narrow
 
 Maker = Callable[[], Recipe]
 
@@ -77,6 +75,9 @@ def recipe_for(source: str) -> Recipe:
     """
     if source in ("digits", "text8"):
         return RECIPES[source]()
+    from dmb.app.loading import kind_of  # with torch, for which help does not wait
+    from dmb.data.sources.table import size_of
+
     kind, path = kind_of(source), Path(source)
     found = RECIPES[kind]()
     with suppress(Exception):  # a file can be broken in any way, which `load` will report
@@ -86,8 +87,10 @@ def recipe_for(source: str) -> Recipe:
                 return RECIPES["sequences"]()
         if kind == "table":  # as many steps as its rows need
             rows, columns = size_of(path)
-            network = replace(found.network, dropout=0.0 if is_narrow(columns) else 0.1)
-            return replace(found, network=network, training=column_training(round(TRAINING_SHARE * rows), columns))
+            network = replace(found.network, dropout=0.0 if tables.is_narrow(columns) else 0.1)
+            return replace(
+                found, network=network, training=tables.column_training(round(TRAINING_SHARE * rows), columns)
+            )
     return found
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from dmb import tables
 from dmb.app.recipes import choices
 from dmb.app.recipes.base import Recipe
 from dmb.app.recipes.choices import DataChoice, NetworkChoice, OrderChoice, ProcessChoice
-from dmb.tables.columnwise import column_training
-from dmb.training import TrainingSettings
+from dmb.training.settings import TrainingSettings
 
 # Algorithm 1 with Matrix-learning as in the paper's code: rates of every position, learned linearly on J_Q, three steps
 # for every two of Score-learning. They cost little, because J_Q needs no batch. Time follows the rates (schedule
@@ -66,7 +66,7 @@ def table() -> Recipe:
         process=ProcessChoice(mask=True, floor=0.0),
         order=OrderChoice(write_order="fixed"),
         network=NetworkChoice(network="columns", width=128, blocks=2, dropout=0.0),
-        training=column_training(rows=100_000, columns=10),
+        training=tables.column_training(rows=100_000, columns=10),
     )
 
 

@@ -172,7 +172,7 @@ class Number(Column):
         density += np.log1p(-tail * ((bins == 0).astype(float) + (bins == len(self.firsts) - 1)))
         for beyond in (self.edges[0] - number, number - self.edges[-1]):
             density = np.where(beyond > 0, log(tail / scale) - beyond / scale, density)
-        found[binned] = density + (log(self.step) if self.integer else 0.0)
+        found[binned] = density  # of whole numbers, one apart, also the mass
         return found
 
     def describe(self) -> str:

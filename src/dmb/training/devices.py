@@ -9,17 +9,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import destroy_process_group
 
 from dmb._core.seeding import seed_of
-
-Accelerator = Literal["auto", "cpu", "cuda"]
-Strategy = Literal["auto", "ddp", "fsdp"]
-Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+from dmb.training.settings import Accelerator, Precision, Strategy
 
 
 class OneDevice:
