@@ -610,3 +610,28 @@ def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():
     torch.manual_seed(6)
     other = recipe("digits").build(data)
     assert torch.equal(one.network.tokens.weight, other.network.tokens.weight)
+
+
+CUT = flags(length=8, cycles=1, score_steps=30, evaluate_every=15, log_every=30, width=16, blocks=1, heads=1,
+            learning_rate=0.02, warmup=1, batch_size=32, evaluate_sequences=64)  # fmt: skip
+
+
+def test_a_text_run_of_an_earlier_version_is_evaluated_and_resumed_by_its_own_split(tmp_path, capsys):
+    Path("novel.txt").write_text("abc" * 3000 + "xyz" * 300)
+    assert dmb_("train", "novel.txt", "--out", "old", "--accelerator", "cpu", "--held-out", "end", *CUT) == 0
+    assert "more than their errors allow" in capsys.readouterr().err  # validation text has other letters
+    config = json.loads(Path("old/run.json").read_text())
+    assert config["recipe"]["data"].pop("held_out") == "end"
+    Path("old/run.json").write_text(json.dumps(config))
+    assert dmb_("evaluate", "old", "--sequences", "8") == 0
+    assert dmb_("resume", "old", "--score-steps", "31") == 0
+    assert json.loads(Path("old/run.json").read_text())["recipe"]["data"]["held_out"] == "end"
+    assert Run.open(Path("old")).data().train[:].max() == 2  # the abc
+
+
+def test_training_says_how_text_was_split_and_warns_of_nothing_where_all_text_is_alike(tmp_path, capsys):
+    Path("novel.txt").write_text("abc" * 3000 + "xyz" * 300)
+    assert dmb_("train", "novel.txt", "--out", "new", "--accelerator", "cpu", *CUT) == 0
+    said = capsys.readouterr().err
+    assert "validation and test text come from 15 places" in said
+    assert "errors allow" not in said
