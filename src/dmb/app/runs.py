@@ -32,11 +32,12 @@ from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
 from dmb.app.locks import locked
-from dmb.app.recipes import Recipe, command_line, recipe as find_recipe
+from dmb.app.recipes import DataChoice, Recipe, command_line, recipe as find_recipe
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.bridges import Bridge
-from dmb.data import Codec, DataSet
+from dmb.data import Codec, DataSet, Text
 from dmb.data.codecs.base import shortened
+from dmb.data.loading import is_name
 from dmb.data.reading import as_value_error
 from dmb.orders import best_shares
 from dmb.training import TrainingReport
@@ -134,6 +135,9 @@ class Run:
             there = Recipe.from_json(config["recipe"], like)
             if like is not None:  # the folder may name another file, which is not to be run
                 there = replace(there, name=like.name)
+            if isinstance(codec, Text) and isinstance(there.data, DataChoice) and not is_name(there.data.source):
+                # before that was a setting, the last tenth of a text was held out
+                there = there.changed(held_out=config["recipe"]["data"].get("held_out", "end"))
             return cls(path, there, codec, about)
 
     def _write_config(self) -> None:

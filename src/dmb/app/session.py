@@ -1,5 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
+import math
 import shlex
 import statistics
 import time
@@ -11,13 +12,14 @@ from pathlib import Path
 from rich.console import Console
 
 from dmb.app.display import Display, counting, duration, of_first_process, say
+from dmb.app.evaluation import likelihood
 from dmb.app.locks import working_in
 from dmb.app.recipes import Recipe
 from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridges import Bridge
-from dmb.data import DataSet, Picture
+from dmb.data import DataSet, Picture, Text
 from dmb.training import BridgeLearner, Engine, Fact, Trainer, TrainingReport, TrainingSettings
 from dmb.training.engine import engine, exit_now
 
@@ -86,6 +88,9 @@ def session(
     number = stopped_by(signals, fabric, console, again)
     if chief and not number:
         say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run, report))
+        # other data than text are split at random
+        if report is not None and isinstance(data.codec, Text) and (line := unlike(run, data, str(fabric.device))):
+            say(console, line)
     return ended(number, fabric)
 
 
@@ -146,6 +151,20 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
         trial.score_step()
         seconds.append(time.perf_counter() - began)
     return 1.2 * statistics.median(seconds[1:]) * settings.total_steps  # the first warms up; a fifth for evaluations
+
+
+def unlike(run: Run, data: DataSet, device: str) -> str | None:
+    """A warning if the bits of training and validation data differ by more than three standard errors."""
+    best = run.best()
+    if best is None:
+        return None
+    train = likelihood(run.bridge(device), data, "train", sequences=run.recipe.training.evaluate_sequences)
+    if abs(best.bits - train.bits) > 3 * math.hypot(best.stderr, train.stderr):
+        return (
+            f"warning: {train.in_words()}: validation data differ from it by more than their errors allow, so the "
+            "model knows training data by heart, or the two are of different kinds"
+        )
+    return None
 
 
 def _finished(run: Run, last: TrainingReport) -> str:

@@ -19,6 +19,7 @@ from dmb.data.sources.records import records
 from dmb.data.sources.table import table
 from dmb.data.sources.text import text
 from dmb.data.sources.text8 import text8
+from dmb.data.splits import HeldOut
 
 Kind = Literal["text", "table", "array", "images", "records"]
 
@@ -91,6 +92,7 @@ def load(
     kind: Kind | None = None,
     length: int | None = None,
     encoding: str = "characters",
+    held_out: HeldOut = "spread",
     levels: int | None = None,
     size: int | None = None,
     most_states: int | None = None,
@@ -109,6 +111,7 @@ def load(
         length: tokens per sequence, for text; default: the data set's own. Of records, the longest to keep. Other data
             have a fixed length.
         encoding: encoding of a text file; see `text`.
+        held_out: where validation and test text of a text file come from; see `text`.
         levels: levels per channel of an image; default: 256.
         size: crop each image of a folder to a square, and resize it to `size` × `size` pixels; see `images`. Default:
             that of the codec, if its images were cropped; else they must have one size, and stay as they are.
@@ -123,8 +126,9 @@ def load(
     """
     kind, named = _kind(source, kind, encoding, codec), is_name(source)
     check_options(
-        source, kind, encoding=encoding, levels=levels, size=size, most_states=most_states, kinds=kinds, bins=bins
-    )
+        source, kind, encoding=encoding, held_out=held_out, levels=levels, size=size, most_states=most_states,
+        kinds=kinds, bins=bins,
+    )  # fmt: skip
     sized = {} if length is None else {"length": length}
     if kind == "images":
         data = _images(source, levels, size, codec, progress)
@@ -139,7 +143,7 @@ def load(
         data = records(source, length, codec if isinstance(codec, Records) else None, progress=progress)
         length = None  # records may all be shorter
     else:
-        data = text(source, encoding=encoding, codec=codec, progress=progress, **sized)
+        data = text(source, encoding=encoding, codec=codec, held_out=held_out, progress=progress, **sized)
     check_codec(data, length, codec)
     return data
 
@@ -174,6 +178,7 @@ def check_options(
     kind: str,
     *,
     encoding: str = "characters",
+    held_out: HeldOut = "spread",
     levels: int | None = None,
     size: int | None = None,
     most_states: int | None = None,
@@ -184,6 +189,7 @@ def check_options(
     own = not is_name(source)
     rules = (
         (encoding != "characters", kind == "text" and own, f"encoding applies to text files only, got {encoding!r}"),
+        (held_out != "spread", kind == "text" and own, f"held_out applies to text files only, got {held_out!r}"),
         (levels is not None, kind == "images", f"levels applies to images only, got {levels}"),
         (size is not None, kind == "images" and own, f"size applies to folders of images only, got {size}"),
         (

@@ -11,6 +11,7 @@ from tyro.conf import Fixed
 
 from dmb.app.loading import load
 from dmb.data import Codec, Columns, DataSet, Grid, ImageCodec, Kind, Picture
+from dmb.data.splits import HeldOut
 from dmb.networks import MLP, CausalTransformer, Network, OrderedTransformer, Transformer
 from dmb.networks.base import MOST_BLOCKS
 from dmb.orders import Blocks, Fixed as OneOrder, Free, Random, Smooth, Streams, WriteOrder, waves
@@ -117,6 +118,8 @@ class DataChoice:
         read_as: Read a file as this kind of data; None: as its extension says.
         length: Tokens per sequence, for text; for records, symbols of the longest one to keep.
         encoding: How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json.
+        held_out: Where validation and test text of a text file come from: up to 50 places spread over it, or its last
+            tenth (end).
         levels: Levels per channel of an image; None: 256.
         size: Crop each image to a square and resize it to this many pixels a side; None: use images of one size
             unchanged.
@@ -130,6 +133,7 @@ class DataChoice:
     read_as: Kind | None = None
     length: int | None = None
     encoding: str = "characters"
+    held_out: HeldOut = "spread"
     levels: int | None = None
     size: int | None = None
     most_states: int | None = None
