@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -170,6 +171,26 @@ def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tm
     tamper(tmp_path)
     with pytest.raises(ValueError, match=message):
         dmb.Bridge.from_pretrained(tmp_path)
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("learn", ["log", "linear"])
+def test_a_model_with_a_tensor_of_another_precision_is_refused_or_computes(dtype, learn, tmp_path):
+    process = dmb.BridgeProcess.from_marginals(MU, init="uniform", learn=learn, schedule=dmb.Canonical())
+    small_bridge(process).save_pretrained(tmp_path)
+    tensors, refused = load_file(tmp_path / "model.safetensors"), []
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            save_file({**tensors, name: tensor.to(dtype)}, tmp_path / "model.safetensors")
+            try:
+                bridge = dmb.Bridge.from_pretrained(tmp_path)
+            except ValueError as error:
+                refused.append(str(error))
+                continue
+            assert bridge.bound(torch.tensor([[0, 1], [2, 2], [1, 0]])).bits_per_token > 0
+    known = r"must have at least (32|64) bits|, but others are|marginals must sum to 1"
+    assert all(re.search(known, why) for why in refused)
 
 
 def test_an_option_that_does_not_exist_is_refused(tmp_path):
