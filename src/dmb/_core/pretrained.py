@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable
-from dmb._core.files import read_tensors, write_json, write_tensors
+from dmb._core.files import from_json, read_tensors, write_json, write_tensors
 
 if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin
@@ -40,6 +40,9 @@ class Pretrained(Configurable, nn.Module):
         for name, tensor in tensors.items():
             if name not in own:
                 continue
+            least = max(4, own[name].dtype.itemsize)  # of a process, however coarse its network
+            if name.startswith("process.") and tensor.is_floating_point() and tensor.dtype.itemsize < least:
+                raise ValueError(f"{name} must have at least {8 * least} bits, got {tensor.dtype}")
             like = (name.partition(".")[0], own[name].dtype)
             if precisions.setdefault(like, tensor.dtype) != tensor.dtype:
                 raise ValueError(f"{name} is {tensor.dtype}, but others are {precisions[like]}")
@@ -140,7 +143,7 @@ class Pretrained(Configurable, nn.Module):
             )  # fmt: skip
         tensors: Mapping[str, Tensor] = read_tensors(weights_path).tensors
         try:
-            config = json.loads(config_path.read_text(encoding="utf-8"), parse_constant=_not_finite)
+            config = from_json(config_path.read_text(encoding="utf-8"), parse_constant=_not_finite)
             if not isinstance(config, dict):
                 raise ValueError("not a JSON object")
             if (found := config.pop("format", None)) != FORMAT:

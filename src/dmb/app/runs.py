@@ -13,7 +13,6 @@ report.html         the page that `dmb report` writes
 """
 
 import difflib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable, conforms
-from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
+from dmb._core.files import append_line, from_json, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
@@ -110,7 +109,7 @@ class Run:
         if not file.is_file():
             raise ValueError(f"{path} is not a run folder: {_instead(path)}")
         with as_value_error(f"{file} does not describe a run", ValueError, KeyError, TypeError):
-            config = json.loads(file.read_text(encoding="utf-8"))
+            config = from_json(file.read_text(encoding="utf-8"))
             found = config["format"]
         if found != FORMAT:
             raise ValueError(

@@ -78,7 +78,7 @@ def session(
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
             run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
-            baseline = Fact("marginals alone", f"{run.about['unigram_bits']['validation']:.4f}", "bits")
+            baseline = Fact("marginals alone", f"{data.unigram_bits(data.validation):.4f}", "bits")
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
         report = None
         for report in reports:

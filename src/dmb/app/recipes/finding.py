@@ -2,7 +2,6 @@
 
 import difflib
 import importlib.util
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from dmb._core.files import from_json
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe, as_flags
@@ -59,7 +59,7 @@ def recipe(which: str) -> Recipe:
     file = path / "run.json" if path.is_dir() else path
     if file.is_file() and file.suffix == ".json":
         with as_value_error(f"{file} does not contain a recipe", ValueError, KeyError, TypeError, AttributeError):
-            config = json.loads(file.read_text(encoding="utf-8"))
+            config = from_json(file.read_text(encoding="utf-8"))
             config = config.get("recipe", config)  # of a run, or alone
             if ".py:" not in config["name"]:
                 return Recipe.from_json(config)

@@ -178,7 +178,8 @@ def _read_parquet(path: Path) -> Table:
         plain = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
         encoded = plain.combine_chunks().dictionary_encode(null_encoding="encode")
         codes[:, index] = encoded.indices.to_numpy(zero_copy_only=False)
-        distinct.append(encoded.dictionary.to_pylist())
+        with as_value_error(f"column {name!r} cannot be read"):  # dates that Python does not know
+            distinct.append(encoded.dictionary.to_pylist())
     return Table(names, codes, distinct, [])
 
 
