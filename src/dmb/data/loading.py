@@ -10,7 +10,7 @@ from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
-from dmb.data.reading import PACKED, Progress, opened, suffix_of
+from dmb.data.reading import PACKED, Progress, existing, opened, suffix_of
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.built_in import digits, markov, pydocs
 from dmb.data.sources.cifar10 import cifar10
@@ -70,6 +70,7 @@ def kind_of(source: str | Path) -> Kind:
         raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")
     if path.is_dir():
         return "images"
+    existing(path)  # what is no file, such as a pipe, might keep its readers waiting
     suffix = suffix_of(path)
     compressed = suffix in COMPRESSED or path.suffix.lower() in PACKED
     if compressed and suffix in (*COMPRESSED, *EXTENSIONS, ".npy", ".npz", ".parquet"):

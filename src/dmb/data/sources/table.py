@@ -231,6 +231,8 @@ def tokens_of(content: Table, codec: Columns, gaps: bool = False) -> np.ndarray:
     names = [name for name in content.names if name not in codec.left_out]
     if not gaps and set(names) != set(codec.names):
         raise ValueError(f"columns must be {shortened(codec.names)}, got {shortened(content.names)}")
+    if not set(names) & set(codec.names):
+        raise ValueError(f"the table must have one of the columns {shortened(codec.names)}, got {shortened(names)}")
     kind = np.int64 if gaps else np.min_scalar_type(codec.num_states - 1)
     tokens = np.full((len(content.codes), len(codec.names)), -1 if gaps else 0, dtype=kind)
     for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):
