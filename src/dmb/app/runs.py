@@ -1,6 +1,7 @@
 """A run folder: everything about one training run, in files that say what they are.
 
-run.json            version, recipe with every setting, the command that repeats it, codec
+run.json            version, recipe with every setting, the command that repeats it, codec; no folder of this machine
+local.json          where its data lie on this machine
 config.json         the model's description      \\ written by `Bridge.write`:
 model.safetensors   its weights, best so far      / load them with `Bridge.from_pretrained(folder)`
 metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
@@ -31,7 +32,7 @@ from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
 from dmb.app.locks import locked
-from dmb.app.recipes import DataChoice, Recipe, command_line, recipe as find_recipe
+from dmb.app.recipes import LOCAL, DataChoice, Recipe, command_line, recipe as find_recipe, with_places
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.bridges import Bridge
 from dmb.data import Codec, DataSet, Text
@@ -94,7 +95,7 @@ class Run:
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
-        if {name for name in found if not name.startswith(".")} - {"samples", SUMMARY, VQVAE_COPY}:
+        if {name for name in found if not name.startswith(".")} - {"samples", SUMMARY, VQVAE_COPY, LOCAL}:
             raise ValueError(f"{path} exists already: choose another --out, or continue it with dmb resume {path}")
 
     @classmethod
@@ -131,7 +132,7 @@ class Run:
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
-            there = Recipe.from_json(config["recipe"], like)
+            there = with_places(Recipe.from_json(config["recipe"], like), path)
             if like is not None:  # the folder may name another file, which is not to be run
                 there = replace(there, name=like.name)
             if isinstance(codec, Text) and isinstance(there.data, DataChoice) and not is_name(there.data.source):
@@ -140,14 +141,17 @@ class Run:
             return cls(path, there, codec, about)
 
     def _write_config(self) -> None:
+        public = self.recipe.public()
+        write_json(self.path / LOCAL, public.differences(self.recipe))
+        codec = self.codec.to_config() | ({"vqvae": VQVAE_COPY} if isinstance(self.codec, Codes) else {})
         write_json(
             self.path / "run.json",
             {
                 "format": FORMAT,
                 **self.about,
                 "command": command_line(self.recipe, self.path),
-                "recipe": self.recipe.to_json(),
-                "codec": self.codec.to_config(),
+                "recipe": public.to_json(),
+                "codec": codec,
             },
         )
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from dmb._core.files import from_json
 from dmb.app.loading import kind_of
 from dmb.app.recipes import settings
-from dmb.app.recipes.base import Recipe, as_flags
+from dmb.app.recipes.base import Recipe, as_flags, public
 from dmb.data.reading import arrays, as_value_error
 from dmb.data.sources.table import size_of
 from dmb.tables.columnwise import column_training, is_narrow
@@ -27,6 +27,8 @@ RECIPES: dict[str, Maker] = {maker.__name__: maker for maker in (
 )}  # fmt: skip
 """All recipes by name."""
 
+LOCAL = "local.json"
+"""The file of a run folder that says where its data lie, not to be published."""
 TRAINING_SHARE = 0.8
 """Share of the rows of a table that are trained on."""
 MLP_SIZE = 1 << 15
@@ -62,11 +64,23 @@ def recipe(which: str) -> Recipe:
             config = from_json(file.read_text(encoding="utf-8"))
             config = config.get("recipe", config)  # of a run, or alone
             if ".py:" not in config["name"]:
-                return Recipe.from_json(config)
+                return with_places(Recipe.from_json(config), path)
         raise ValueError(f"{which} uses your own recipe: give --recipe {config['name']} instead")
     close = difflib.get_close_matches(which, RECIPES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(RECIPES)}, or give FILE.py:FUNCTION"
     raise ValueError(f"no recipe called {which!r}: {hint}")
+
+
+def with_places(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe of a run with the full paths of its files on this machine, which the run keeps apart."""
+    file = folder / LOCAL
+    if not file.is_file():
+        return recipe
+    with as_value_error(f"{file} does not say where files lie"):
+        places = from_json(file.read_text(encoding="utf-8"))
+        names = recipe.settings()
+        kept = {name: place for name, place in places.items() if names.get(name) == public(place)}
+        return recipe.changed(**{name.rpartition(".")[2]: place for name, place in kept.items()})
 
 
 def recipe_for(source: str) -> Recipe:
@@ -94,6 +108,8 @@ def recipe_for(source: str) -> Recipe:
 def command_line(wanted: Recipe, out: Path | None = None) -> str:
     """The command that trains a recipe: its data, the recipe that it started from, and every setting that was changed.
 
+    Of full paths it names the last part: the command repeats a run where the data lie.
+
     >>> command_line(recipe("digits").changed(width=64))
     'dmb train digits --recipe digits --width 64'
     """
@@ -103,7 +119,7 @@ def command_line(wanted: Recipe, out: Path | None = None) -> str:
     changes = recipe(wanted.name).adapted_to(wanted).differences(wanted)
     flags = as_flags({name: value for name, value in changes.items() if name.rpartition(".")[2] not in idle})
     words = ["dmb", "train", wanted.data.source, "--recipe", wanted.name, *flags]
-    return shlex.join(words + ([] if out is None else ["--out", str(out)]))
+    return shlex.join(map(public, words + ([] if out is None else ["--out", str(out)])))
 
 
 def _from_python(which: str) -> Recipe:

@@ -65,7 +65,7 @@ def results(contents: Contents) -> list[Block]:
         )
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
-    recipe = contents.run.recipe
+    recipe = contents.run.recipe.public()
     settings = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
     return [*blocks, Block(kind="settings", body=settings.items())]
 
