@@ -1,8 +1,10 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -191,6 +193,24 @@ def test_a_model_with_a_tensor_of_another_precision_is_refused_or_computes(dtype
             assert bridge.bound(torch.tensor([[0, 1], [2, 2], [1, 0]])).bits_per_token > 0
     known = r"must have at least (32|64) bits|, but others are|marginals must sum to 1"
     assert all(re.search(known, why) for why in refused)
+
+
+@pytest.mark.parametrize("name", ["user/novel", "runs/no/such/folder"])
+def test_without_a_connection_a_model_of_the_hub_is_refused_at_once(tmp_path, monkeypatch, name):
+    asked = []
+
+    def unknown(*arguments, **options):
+        asked.append(arguments)
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waits to ask again"))
+    with pytest.raises(
+        ValueError, match=f"'{name}' is no folder, and cannot be read from the Hugging Face Hub: ."
+    ) as caught:
+        dmb.Bridge.from_pretrained(name, cache_dir=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(asked) <= 2
 
 
 def test_an_option_that_does_not_exist_is_refused(tmp_path):
