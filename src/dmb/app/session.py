@@ -197,12 +197,14 @@ def _announce(
     """Print how the data were read, what will be trained, and how long it will take."""
     introduce(console, data)
     weights = sum(parameter.numel() for parameter in model.network.parameters())
-    lasts = ""
+    limit, total = 60 * (recipe.training.minutes or math.inf), recipe.training.total_steps
+    steps, lasts = (f"{total:,}", "") if limit == math.inf else (f"up to {total:,}", f", at most {duration(limit)}")
     if fabric.world_size == 1 and not resume and str(fabric.device) == "cpu":
         seconds = expected_seconds(model, data, recipe.training)
-        limit = recipe.training.minutes
-        lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
-    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(model)}{lasts}")
+        fitting = float(f"{total * limit / seconds:.2g}")  # two digits
+        steps = f"{total:,}" if seconds <= limit else f"about {fitting:,.0f} of {total:,}"
+        lasts = f", about {duration(min(seconds, limit))}"
+    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(model, steps)}{lasts}")
     square = isinstance(data.codec, Picture) and data.codec.shape[0] == data.codec.shape[1]  # what tokenize takes
     if square and data.num_positions > MANY_PIXELS and not resume:
         size = [] if recipe.data.size is None else ["--size", str(recipe.data.size)]

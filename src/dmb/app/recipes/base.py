@@ -142,10 +142,10 @@ class Recipe:
         model.check_round_trip()
         check_trainable(model, data, self.training, fabric)
 
-    def describe(self, model: Bridge) -> str:
-        """How the model is trained, and for how long."""
-        settings = self.training
-        return f"{settings.total_steps:,} steps of Score-learning {model.describe_training(settings)}"
+    def describe(self, model: Bridge, steps: str | None = None) -> str:
+        """How the model is trained, with so many steps; default: all."""
+        steps = steps or f"{self.training.total_steps:,}"
+        return f"{steps} steps of Score-learning {model.describe_training(self.training)}"
 
 
 def public(value: Any) -> Any:
