@@ -46,7 +46,7 @@ BY_EXTENSION: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
 }
-COMPRESSED = (".zst", ".7z", ".tar", ".tgz")
+COMPRESSED = (".7z", ".tar", ".tgz")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 
 
