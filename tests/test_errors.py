@@ -143,7 +143,7 @@ pytestmark = pytest.mark.usefixtures("no_type_checks")
         (lambda: dmb.DenseProcess(torch.eye(2)[None]), r"Q must have rows that sum to 0, got a sum of 1"),
         (lambda: dmb.DenseProcess(torch.tensor([[[1.0, -1.0], [0, 0]]])), r"rates ≥ 0 off its diagonal, got -1"),
         (lambda: dmb.DenseProcess(torch.zeros(3, 2, 2), num_positions=2), r"Q must have 2 rows or 1, got \[3\]"),
-        (lambda: dmb.DenseProcess(torch.zeros(2, 2)), r"Q must be a floating-point tensor \[d, n, n\]"),
+        (lambda: dmb.DenseProcess(torch.zeros(2, 3)), r"Q must be a floating-point tensor \[d, n, n\] or \[n, n\]"),
         (lambda: theory.accessibility(MU[0], MU[0, :2]), r"vectors of one length ≥ 2, got \[3\] and \[2\]"),
         (lambda: theory.joint_marginal(torch.ones(9) / 9, PROCESS, 0.5), r"mu must have shape \[3, 3\], got \[9\]"),
         (lambda: list(theory.exact_bridge(MU[0], PROCESS, MU[0])), r"one position, got 2"),

@@ -30,6 +30,22 @@ class Counts(dmb.Network):
         return self.layers(counts).view(len(x_t), self.num_positions, self.num_states)
 
 
+class Walk(dmb.ForwardProcess):
+    """A process of the user's own, of two methods: shades drift to their neighbours."""
+
+    def __init__(self, num_positions, num_states, schedule=None, marginals=None):
+        super().__init__(num_positions, num_states, schedule, marginals=marginals)
+        self.num_states = num_states
+
+    def rate_matrix(self):
+        step = torch.diag(torch.ones(self.num_states - 1), 1)
+        return step + step.T - torch.diag((step + step.T).sum(1))
+
+
+class Half(dmb.ForwardProcess):
+    """A process without rates."""
+
+
 class Plain(nn.Module):
     """Not even a `Network`."""
 
@@ -98,6 +114,45 @@ def test_they_are_saved_loaded_bounded_and_sampled(digits, tmp_path):
     bounds = [each.eval().bound(x, generator=torch.Generator().manual_seed(0)).score for each in (bridge, again)]
     assert bounds[0].equal(bounds[1])
     assert again.sample(3, sampler=of_one_step).shape == (3, 64)
+
+
+def test_a_process_of_two_methods_trains_is_saved_bounded_and_sampled(tmp_path):
+    tokens = torch.randint(4, (300, 1), generator=torch.Generator().manual_seed(0)).repeat(1, 3)
+    data = dmb.data.array(tokens)
+    process = Walk(3, 4, schedule=dmb.Linear(4.0, 4.0), marginals=data.marginals())
+    torch.manual_seed(0)
+    bridge = dmb.MarkovBridge(process, dmb.MLP(process, width=16, blocks=1))
+    list(
+        dmb.train(
+            bridge, data, score_steps=150, evaluate_every=75, learning_rate=0.02, ema=0.9, folder=tmp_path, **SETTINGS
+        )
+    )
+    again = dmb.Bridge.from_pretrained(tmp_path)
+    assert isinstance(again.process, Walk)
+    assert again.process.to_dense(0.5).equal(process.to_dense(0.5))
+    bound = again.bound(data.train[:], samples=8, generator=torch.Generator().manual_seed(0))
+    assert bound.bits_per_token < 1.7  # independent positions need 2
+    assert again.sample(5, calls=8).shape == (5, 3)
+
+
+def test_a_process_without_rates_says_what_it_lacks():
+    with pytest.raises(NotImplementedError, match="Half must have rate_matrix, or kernels of its own"):
+        Half(2, 3).log_transition(torch.zeros(1, 2, dtype=torch.long), 0.5)
+
+
+def test_a_matrix_without_the_axis_of_positions_is_that_of_all():
+    Q = torch.tensor([[-1.0, 1.0], [2.0, -2.0]])
+    one, other = dmb.DenseProcess(Q, num_positions=3), dmb.DenseProcess(Q[None], num_positions=3)
+    assert one.to_dense(0.5).equal(other.to_dense(0.5))
+
+
+def test_an_empty_batch_has_no_loss_and_no_integrand(digits):
+    for process in (dmb.BridgeProcess.from_marginals(digits.marginals()), Stripes(64, 17)):
+        bridge = dmb.MarkovBridge(process, Counts(17, 64))
+        empty = torch.zeros(0, 64, dtype=torch.long)
+        assert bridge.integrand(empty, empty, torch.zeros(0)).shape == (0, 64)
+        assert bridge.integrand(empty, empty, 0.5).shape == (0, 64)
+        assert bridge.loss(empty).shape == (0,)
 
 
 def test_a_plain_module_is_a_network(digits, tmp_path):

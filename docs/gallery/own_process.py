@@ -51,7 +51,7 @@ clusters = dmb.BridgeProcess(
 
 rates = torch.diag(torch.ones(5), 1) + torch.diag(torch.ones(5), -1)
 rates = rates - torch.diag(rates.sum(1))
-walk = dmb.DenseProcess(rates[None], num_positions=4, marginals=marginals, schedule=dmb.Linear(4.0, 4.0))
+walk = dmb.DenseProcess(rates, num_positions=4, marginals=marginals, schedule=dmb.Linear(4.0, 4.0))
 processes: dict[str, dmb.ForwardProcess] = {"line": line, "tree": clusters, "walk": walk}
 
 # %%

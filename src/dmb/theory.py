@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dmb._core import checks
+from dmb._core.numerics import rate_exponential
 from dmb.processes.base import ForwardProcess
 from dmb.processes.bridge import BridgeProcess
-from dmb.processes.dense import rate_exponential
 from dmb.processes.initial import accessibility as accessibility
 
 _ROWS = 1 << 16  # pairs of sequences, each at one time, that are looked at together

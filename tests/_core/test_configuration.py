@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from dmb._core.configuration import typed
+from dmb._core.configuration import Configurable, typed
 
 
 @dataclass
@@ -63,3 +63,26 @@ def test_a_value_of_another_type_is_named(wrong, message):
 def test_what_is_no_object_or_lacks_an_entry_is_refused(values):
     with pytest.raises(ValueError, match=r"must be a JSON object, got|it has no count"):
         typed(Things, values)
+
+
+class Shelf(Configurable):
+    """An object that describes itself."""
+
+    def __init__(self, count: int, names: list[str], colour: str | None = None):
+        self.count, self.names, self.colour = count, names, colour
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"colour": [["a"]]}, "colour must be a text or null, got [['a']]"),
+        ({"count": True}, "count must be a whole number, got True"),
+        ({"names": [1]}, "names must be a list of the right type, got [1]"),
+        ({"size": 1}, "Shelf cannot be built from"),
+    ],
+)
+def test_an_object_is_not_built_of_values_of_another_type(wrong, message):
+    config = Shelf(2, ["a", "b"]).to_config()
+    assert vars(Configurable.from_config(config)) == {"count": 2, "names": ["a", "b"], "colour": None}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Configurable.from_config(config | wrong)

@@ -6,7 +6,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dmb._core.files import append_line, read_sizes, read_tensors, remove_orphans, write_tensors, written_whole
+from dmb._core.files import (
+    append_line,
+    from_json,
+    read_sizes,
+    read_tensors,
+    remove_orphans,
+    write_tensors,
+    written_whole,
+)
 from dmb.data import Picture
 from faults import flip, full_disk, kill_a_writer, orphans
 from stopping import same
@@ -169,3 +177,10 @@ def test_equal_tensors_give_equal_files(tmp_path):
 def test_a_file_of_another_program_has_no_digest_and_is_read(tmp_path):
     save_file({"x": torch.ones(2)}, tmp_path / "x.safetensors")
     assert torch.equal(read_tensors(tmp_path / "x.safetensors").tensors["x"], torch.ones(2))
+
+
+def test_json_of_any_depth_is_read_or_refused():
+    assert from_json('{"a": [1, 2]}') == {"a": [1, 2]}
+    for deep in ("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000):
+        with pytest.raises(ValueError, match=r"maximum recursion depth|Expecting"):
+            from_json(deep)

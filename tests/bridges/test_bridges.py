@@ -1,7 +1,10 @@
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -170,6 +173,44 @@ def test_a_tampered_or_foreign_file_is_refused_with_a_reason(tamper, message, tm
     tamper(tmp_path)
     with pytest.raises(ValueError, match=message):
         dmb.Bridge.from_pretrained(tmp_path)
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("learn", ["log", "linear"])
+def test_a_model_with_a_tensor_of_another_precision_is_refused_or_computes(dtype, learn, tmp_path):
+    process = dmb.BridgeProcess.from_marginals(MU, init="uniform", learn=learn, schedule=dmb.Canonical())
+    small_bridge(process).save_pretrained(tmp_path)
+    tensors, refused = load_file(tmp_path / "model.safetensors"), []
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            save_file({**tensors, name: tensor.to(dtype)}, tmp_path / "model.safetensors")
+            try:
+                bridge = dmb.Bridge.from_pretrained(tmp_path)
+            except ValueError as error:
+                refused.append(str(error))
+                continue
+            assert bridge.bound(torch.tensor([[0, 1], [2, 2], [1, 0]])).bits_per_token > 0
+    known = r"must have at least (32|64) bits|, but others are|marginals must sum to 1"
+    assert all(re.search(known, why) for why in refused)
+
+
+@pytest.mark.parametrize("name", ["user/novel", "runs/no/such/folder"])
+def test_without_a_connection_a_model_of_the_hub_is_refused_at_once(tmp_path, monkeypatch, name):
+    asked = []
+
+    def unknown(*arguments, **options):
+        asked.append(arguments)
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waits to ask again"))
+    with pytest.raises(
+        ValueError, match=f"'{name}' is no folder, and cannot be read from the Hugging Face Hub: ."
+    ) as caught:
+        dmb.Bridge.from_pretrained(name, cache_dir=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(asked) <= 2
 
 
 def test_an_option_that_does_not_exist_is_refused(tmp_path):

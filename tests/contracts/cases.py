@@ -61,7 +61,7 @@ class Case:
         if isinstance(process, dmb.UniformProcess):
             Q = np.stack([oracles.uniform_rates(self.states[i] if self.states else n, n) for i in positions])
         else:
-            Q = rows(process.Q)
+            Q = rows(process.rate_matrix())
         return Q.astype(object) * measure(oracles.steady)
 
     def legal(self) -> np.ndarray:
@@ -154,6 +154,18 @@ def random_dense():
     return dmb.DenseProcess(Q - torch.diag_embed(Q.sum(-1)))
 
 
+class Chain(dmb.ForwardProcess):
+    """A process of the user's own: its constructor, and its rates."""
+
+    def __init__(self, num_positions, num_states, schedule=None, marginals=None):
+        super().__init__(num_positions, num_states, schedule, marginals=marginals)
+        self.log_speed = torch.nn.Parameter(torch.zeros(num_states - 1))
+
+    def rate_matrix(self):
+        up = torch.diag(self.log_speed.exp(), 1)
+        return (up + up.T / 2 - torch.diag((up + up.T / 2).sum(1)))[None]
+
+
 CASES = [
     Case("bridge ascending", lambda: bridge(init="uniform")),
     Case("bridge descending", lambda: bridge(order="descending")),
@@ -179,6 +191,7 @@ CASES = [
     Case("ragged uniform", lambda: dmb.UniformProcess(3, 5, state_counts=torch.tensor(RAGGED)).double(), RAGGED),
     Case("uniform, geometric", lambda: dmb.UniformProcess(2, 5, schedule=dmb.processes.time.Geometric()).double()),
     Case("dense", random_dense),
+    Case("a process of one's own", lambda: Chain(2, 4, marginals=marginals(2, 4)).double()),
     Case("varying bridge", lambda: varying(init="uniform")),
     Case("varying bridge, tied, in canonical time", lambda: varying(tied=True, schedule=dmb.Canonical())),
     Case("ragged varying bridge", lambda: varying(d=3, states=RAGGED), RAGGED),

@@ -7,7 +7,7 @@ import torch
 
 import dmb
 from dmb.data import Bytes, Characters, Columns, DataSet, Grid, Rows, Stream, array
-from dmb.data.splits import split_rows, split_stream
+from dmb.data.splits import most_places, split_rows, split_stream
 
 
 def text_data(tokens, num_states, length=4):
@@ -164,6 +164,44 @@ def test_a_text_is_cut_in_order(count, parts):
     splits = split_stream(np.arange(count), count, length=1)
     assert [len(split) for split in splits] == parts
     assert torch.cat([split[:] for split in splits]).flatten().tolist() == list(range(count))
+
+
+@pytest.mark.parametrize(("count", "length"), [(1600, 10), (20_011, 10), (100_000, 64), (100_000, 256)])
+def test_held_out_text_comes_from_blocks_all_over_a_text_and_is_apart_from_training_text(count, length):
+    splits = split_stream(np.arange(count), count, length, most_places(count, length))
+    owner = np.zeros(count, dtype=int)  # 1: training, 2: validation, 4: test
+    for number, split in enumerate(splits):
+        windows = split[:].numpy()
+        assert (np.diff(windows, axis=1) == 1).all()  # none reaches over the edge of a block
+        owner[windows.ravel()] |= 1 << number
+    crops = np.concatenate([splits.train.batch(1000, step=step, seed=0).x_0.numpy() for step in range(20)])
+    assert (np.diff(crops, axis=1) == 1).all()
+    owner[crops.ravel()] |= 1
+    assert set(np.unique(owner)) <= {0, 1, 2, 4}
+    trained, held_out = np.flatnonzero(owner == 1), np.flatnonzero(owner > 1)
+    after = np.searchsorted(trained, held_out)
+    distance = np.abs(trained[np.clip([after - 1, after], 0, len(trained) - 1)] - held_out).min()
+    assert distance > length  # a whole window lies between
+    for number in (1, 2):
+        share = len(splits[number]) * length / count
+        assert 0.03 < share < 0.07
+        places = splits[number][:].double().mean().item() / count
+        assert abs(places - 0.5) < 0.1
+    assert len(splits.train) * length > 0.85 * count
+    assert splits.validation.left_over == splits.test.left_over == 0
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64"])
+def test_a_stream_of_pieces_is_read_piece_by_piece(dtype):
+    split = Stream(np.arange(40, dtype=dtype), 40, 3, pieces=np.array([[2, 9], [11, 13], [20, 26]]))
+    assert split[:].tolist() == [[2, 3, 4], [5, 6, 7], [20, 21, 22], [23, 24, 25]]
+    assert split[torch.tensor([3, 0])].tolist() == [[23, 24, 25], [2, 3, 4]]
+    assert split.left_over == 1 + 2
+    starts = {row[0] for step in range(50) for row in split.batch(8, step=step, seed=0).x_0.tolist()}
+    assert starts == {2, 3, 4, 5, 6, 20, 21, 22, 23}
+    assert split.counts()[0].nonzero().flatten().tolist() == [*range(2, 9), 11, 12, *range(20, 26)]
+    with pytest.raises(ValueError, match="length must be at most the number of tokens of a piece, 2, got 3"):
+        Stream(np.arange(40), 40, 3, pieces=np.array([[0, 2], [4, 6]]))
 
 
 def test_a_sequence_longer_than_a_split_is_a_clear_error():

@@ -156,3 +156,10 @@ def test_a_tensor_is_an_array(shape):
     values = torch.arange(20 * 6)[: int(np.prod(shape))].view(shape) % 5
     data = array(values)
     assert torch.cat([split[:] for split in data.splits().values()]).sum() == values.sum()
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.parquet", "x.npz", "x.csv.gz", "x"])
+def test_a_named_pipe_is_refused_before_anything_waits_for_it(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match=f"{name} must be a file, got a device"):
+        kind_of(tmp_path / name)

@@ -193,3 +193,11 @@ def test_the_bound_of_a_trained_model_is_never_below_the_entropy():
             above.append(bound.bits_per_token - truth)
     assert above[-1] < min(0.06, (data.unigram_bits(data.test) - truth) / 2)
     assert data.lengths.mean == (tokens[:10_000] != PAD).sum() / 10_000
+
+
+@pytest.mark.parametrize("padding", [-1, 4, 100])
+def test_padding_is_one_of_the_states(padding):
+    states = dmb.States(D, 4, names=1)
+    network = dmb.OrderedTransformer(states, width=8, heads=1, blocks=1)
+    with pytest.raises(ValueError, match=rf"padding must lie in \[0, 4\), got {padding}"):
+        dmb.OrderedBridge(dmb.orders.Random(D), network, states, dmb.data.lengths.Lengths([1, 1, 1], padding))

@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import random
+import sys
 import zipfile
 
 import numpy as np
@@ -23,7 +24,22 @@ def zipped(content, *names):
     return file.getvalue()
 
 
-PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zip": zipped}
+def zstandard(content):
+    """As `zstd` and Python 3.14 write it, by pyarrow."""
+    pyarrow = pytest.importorskip("pyarrow")
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as file:
+        file.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+PACKERS = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zip": zipped,
+    ".zst": zstandard,
+}
 WORDS = random.Random(0).choices(["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"], k=4000)
 FILES = {
     "novel.txt": " ".join(WORDS),
@@ -90,7 +106,7 @@ def test_a_damaged_compressed_file_is_named_in_one_line(tmp_path, monkeypatch, s
         ("x.npy.gz", gzip.compress(b"1"), "x.npy.gz is compressed: unpack it first"),
         ("x.parquet.xz", lzma.compress(b"1"), "x.parquet.xz is compressed: unpack it first"),
         ("photos.tar.gz", gzip.compress(b"1"), "photos.tar.gz is compressed: unpack it first"),
-        ("x.csv.zst", b"1", "x.csv.zst is compressed: unpack it first"),
+        ("x.csv.7z", b"1", "x.csv.7z is compressed: unpack it first"),
     ],
     ids=lambda value: value if isinstance(value, str) else "content",
 )
@@ -103,3 +119,11 @@ def test_what_cannot_be_read_packed_is_said(tmp_path, name, content, message):
 def test_the_notes_of_a_compressed_table_are_those_of_the_table(tmp_path):
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a;b\n" + b"1;x\n2;y\n" * 9))
     assert table(tmp_path / "x.csv.gz").notes == ("columns are separated by semicolons",)
+
+
+def test_zstandard_without_what_reads_it_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "x.csv.zst").write_bytes(zstandard(b"a,b\n" + b"1,2\n" * 9))
+    for name in ("compression.zstd", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"x.csv.zst needs Python 3.14, or the extra `table`: pip install"):
+        load(tmp_path / "x.csv.zst")

@@ -302,6 +302,29 @@ def test_parquet_files_that_are_no_table_are_named(tmp_path, columns, message):
         table(write_parquet(tmp_path / "x.parquet", columns))
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamp[us]", [-(2**63), 0, 1]),
+        ("timestamp[ms]", [2**63 - 1, 0, 1]),
+        ("timestamp[us, tz=Nowhere/Land]", [0, 1, 2]),
+        ("timestamp[us, tz=+25:99]", [0, 1, 2]),
+        ("timestamp[us, tz=America/New_York]", [-62135596800000000, 0, 1]),  # in the year 0 there
+        ("date32[day]", [2**31 - 1, 0, 1]),
+        ("date64[ms]", [2**62, 0, 1]),
+    ],
+)
+def test_dates_that_no_calendar_has_are_named_with_their_column(tmp_path, kind, values):
+    pyarrow = pytest.importorskip("pyarrow")
+    name, _, zone = kind.partition(", tz=")
+    types = {"date32[day]": pyarrow.date32(), "date64[ms]": pyarrow.date64()}
+    to = types.get(kind) or pyarrow.timestamp(name.removesuffix("]")[-2:], zone.removesuffix("]") or None)
+    integers = pyarrow.array(values, pyarrow.int32() if kind == "date32[day]" else pyarrow.int64())
+    with pytest.raises(ValueError, match=r"x.parquet: column 'day' cannot be read: .") as caught:
+        table(write_parquet(tmp_path / "x.parquet", {"day": integers.cast(to, safe=False)}))
+    assert "\n" not in str(caught.value)
+
+
 def test_what_is_not_parquet_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "x.parquet").write_text("a,b\n1,2\n")

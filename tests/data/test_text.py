@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from dmb.data import Bytes, Characters, Grid, reading, text
+from dmb.data import Bytes, Characters, Grid, load, reading, text
 from dmb.data.codecs import text as tokenizing
 
 PROSE = "Zwölf Boxkämpfer jagen Viktor – quer über den Sylter Deich. 😀\n" * 40
+WHOLE = {"length": 1, "held_out": "end"}  # every symbol is in one of the splits, in order
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def all_of(data):
 def test_a_text_comes_back_symbol_by_symbol(prose, tmp_path, encoding, chunk, monkeypatch):
     monkeypatch.setattr(reading, "_CHUNK", chunk)  # 7 bytes cut through symbols
     monkeypatch.setattr(tokenizing, "_PIECE", chunk)
-    data = text(prose, length=1, encoding=bpe(tmp_path) if encoding == "tokenizer" else encoding)
+    data = text(prose, **WHOLE, encoding=bpe(tmp_path) if encoding == "tokenizer" else encoding)
     assert all_of(data) == PROSE
 
 
@@ -50,7 +51,7 @@ def test_a_long_text_is_tokenized_in_pieces_that_cut_no_word(tmp_path, monkeypat
     monkeypatch.setattr(tokenizing, "_PIECE", 50)
     words = " ".join(["alpha", "beta", "gamma"] * 200)
     (tmp_path / "words.txt").write_text(words)
-    data = text(tmp_path / "words.txt", length=1, encoding=bpe(tmp_path, words))
+    data = text(tmp_path / "words.txt", **WHOLE, encoding=bpe(tmp_path, words))
     whole = data.codec.encode(words)
     tokens = torch.cat([split[:] for split in (data.train, data.validation, data.test)]).flatten()
     assert tokens.tolist() == whole.tolist()
@@ -64,11 +65,11 @@ def test_the_alphabet_is_what_occurs_sorted(prose):
 
 def test_line_endings_are_kept(tmp_path):
     (tmp_path / "x.txt").write_bytes(b"a\r\nb\rc\n" * 40)
-    assert all_of(text(tmp_path / "x.txt", length=1)) == "a\r\nb\rc\n" * 40
+    assert all_of(text(tmp_path / "x.txt", **WHOLE)) == "a\r\nb\rc\n" * 40
 
 
-def test_splits_are_consecutive_parts(prose):
-    data = text(prose, length=10)
+def test_splits_are_consecutive_parts_if_the_end_is_held_out(prose):
+    data = text(prose, length=10, held_out="end")
     part = len(PROSE) // 20
     assert data.codec.decode(data.train[:1]) == [PROSE[:10]]
     assert data.codec.decode(data.validation[:1]) == [PROSE[-2 * part :][:10]]
@@ -94,11 +95,11 @@ def test_tokens_are_cached_in_the_smallest_type_and_mapped(tmp_path, home, count
 
 
 def test_the_cache_is_reused(prose, home, monkeypatch):
-    before = all_of(text(prose, length=1))
+    before = all_of(text(prose, **WHOLE))
     (cached,) = (home / "cache").iterdir()
     monkeypatch.setattr(Characters, "read", lambda *_: pytest.fail("read again"))
-    assert all_of(text(prose, length=1)) == before
-    assert len(text(prose, length=7).train) == len(np.load(cached)) * 9 // 10 // 7
+    assert all_of(text(prose, **WHOLE)) == before
+    assert len(text(prose, length=7, held_out="end").train) == len(np.load(cached)) * 9 // 10 // 7
 
 
 def test_the_cache_tells_contents_and_codecs_apart(prose, tmp_path, home):
@@ -106,16 +107,16 @@ def test_the_cache_tells_contents_and_codecs_apart(prose, tmp_path, home):
     other.write_text(PROSE.replace("Z", "Y"), encoding="utf-8")
     wider = Characters("".join(sorted({*PROSE, *"YZ"})))
     texts = [
-        all_of(text(prose, length=1)),
-        all_of(text(prose, length=1, encoding="bytes")),
-        all_of(text(prose, length=1, codec=wider)),
-        all_of(text(other, length=1)),
-        all_of(text(other, length=1, codec=wider)),
+        all_of(text(prose, **WHOLE)),
+        all_of(text(prose, **WHOLE, encoding="bytes")),
+        all_of(text(prose, **WHOLE, codec=wider)),
+        all_of(text(other, **WHOLE)),
+        all_of(text(other, **WHOLE, codec=wider)),
     ]
     assert texts == [PROSE] * 3 + [PROSE.replace("Z", "Y")] * 2
     assert len(list((home / "cache").iterdir())) == 5
     prose.write_text(PROSE.replace("Z", "X"), encoding="utf-8")  # the same path, another content
-    assert all_of(text(prose, length=1)) == PROSE.replace("Z", "X")
+    assert all_of(text(prose, **WHOLE)) == PROSE.replace("Z", "X")
 
 
 def test_a_codec_that_is_given_reads_another_file_in_its_own_tokens(prose, tmp_path):
@@ -136,7 +137,7 @@ def test_the_offset_of_an_unknown_symbol_counts_from_the_beginning_of_the_file(t
     monkeypatch.setattr(reading, "_CHUNK", 7)
     (tmp_path / "x.txt").write_text("ä" * 100 + "b", encoding="utf-8")
     with pytest.raises(ValueError, match="symbol 'b' at offset 100"):
-        text(tmp_path / "x.txt", length=1, codec=Characters("äc"))
+        text(tmp_path / "x.txt", **WHOLE, codec=Characters("äc"))
 
 
 @pytest.mark.parametrize("chunk", [1 << 22, 8])
@@ -147,8 +148,8 @@ def test_a_file_that_is_not_utf8_is_an_error_that_suggests_bytes(tmp_path, conte
     with pytest.raises(
         ValueError, match=rf"x.bin: not UTF-8 at byte {byte}: save it as UTF-8, or give encoding='bytes'"
     ):
-        text(tmp_path / "x.bin", length=1)
-    assert text(tmp_path / "x.bin", length=1, encoding="bytes").num_states == 256
+        text(tmp_path / "x.bin", **WHOLE)
+    assert text(tmp_path / "x.bin", **WHOLE, encoding="bytes").num_states == 256
 
 
 def test_a_file_is_never_in_memory_whole(tmp_path, monkeypatch):
@@ -172,12 +173,12 @@ def test_a_byte_order_mark_tells_the_encoding_and_is_no_symbol(tmp_path, encodin
     """The mark was a symbol, and UTF-16 full of zeros."""
     monkeypatch.setattr(reading, "_CHUNK", chunk)
     (tmp_path / "x.txt").write_bytes(PROSE.encode(encoding))
-    data = text(tmp_path / "x.txt", length=1)
+    data = text(tmp_path / "x.txt", **WHOLE)
     assert all_of(data) == PROSE
     assert data.codec.alphabet == "".join(sorted(set(PROSE)))
     said = "a byte order mark at the beginning was removed" if "sig" in encoding else f"decoded from {encoding.upper()}"
-    assert data.notes == (said,)
-    assert text(tmp_path / "x.txt", length=1, encoding="bytes").notes == ()
+    assert data.notes[0] == said
+    assert all("mark" not in note for note in text(tmp_path / "x.txt", **WHOLE, encoding="bytes").notes)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -199,6 +200,7 @@ def test_what_was_understood_is_said(prose):
         "75 sequences of 32 tokens: 69 train, 3 validation, 3 test",
         f"{len(set(PROSE))} symbols: {''.join(sorted(set(PROSE)))!r}",
         "tokens at the end of a split that do not fill a sequence are not evaluated: 24 train, 28 validation, 28 test",
+        "validation and test text are the last tenth of the file",
     ]
 
 
@@ -223,11 +225,11 @@ def test_a_tokenizer_that_would_drop_text_is_an_error(tmp_path, home, monkeypatc
     tokenizer = dropping("pieces")
     tokenizer.save(str(tmp_path / "t.json"))
     with pytest.raises(ValueError, match=r"x.txt: symbol 'é' at offset 50 is unknown to the tokenizer: give it"):
-        text(tmp_path / "x.txt", length=1, encoding=str(tmp_path / "t.json"))
+        text(tmp_path / "x.txt", **WHOLE, encoding=str(tmp_path / "t.json"))
     assert not list((home / "cache").iterdir())
     dropping("words").save(str(tmp_path / "t.json"))
     with pytest.raises(ValueError, match=r"x.txt: the tokenizer cannot read the text \(.+\): give it an unknown token"):
-        text(tmp_path / "x.txt", length=1, encoding=str(tmp_path / "t.json"))
+        text(tmp_path / "x.txt", **WHOLE, encoding=str(tmp_path / "t.json"))
 
 
 def test_spaces_and_what_a_normalizer_removes_may_be_dropped(tmp_path):
@@ -236,7 +238,7 @@ def test_spaces_and_what_a_normalizer_removes_may_be_dropped(tmp_path):
     tokenizer.normalizer = tokenizers.normalizers.Replace("é", "")
     tokenizer.save(str(tmp_path / "t.json"))
     (tmp_path / "x.txt").write_text("ab c\n\t" * 10 + "é", encoding="utf-8")
-    data = text(tmp_path / "x.txt", length=1, encoding=str(tmp_path / "t.json"))
+    data = text(tmp_path / "x.txt", **WHOLE, encoding=str(tmp_path / "t.json"))
     assert sum(map(len, data.splits().values())) == 20
 
 
@@ -296,3 +298,35 @@ def test_a_writer_that_is_killed_leaves_no_cache_behind(prose, home, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         text(prose, encoding="bytes")
     assert os.listdir(home / "cache") == []
+
+
+JOKES = "the quick brown fox jumps over the lazy dog. " * 2000 + "HA HA HA! " * 1000
+
+
+def share_of_jokes(split):
+    """The share of the symbols that occur in the last tenth of `JOKES` only."""
+    return torch.isin(split[:], torch.tensor([1, 3, 4])).double().mean().item()  # after blank, ! . A H
+
+
+def test_the_end_of_a_text_is_in_all_splits_and_the_first_lines_say_how_it_was_split(tmp_path):
+    (tmp_path / "jokes.txt").write_text(JOKES)
+    data = text(tmp_path / "jokes.txt", length=32)
+    shares = [share_of_jokes(split) for split in (data.train, data.validation, data.test)]
+    assert max(shares) - min(shares) < 0.02
+    assert any("validation and test text come from 39 places" in line for line in data.describe())
+    at_end = text(tmp_path / "jokes.txt", length=32, held_out="end")
+    assert share_of_jokes(at_end.validation) > share_of_jokes(at_end.train) + 0.2
+    assert any("validation and test text are the last tenth" in line for line in at_end.describe())
+    again = load(data.source, length=32, codec=data.codec)
+    assert again.digest() == data.digest() != at_end.digest()
+    assert load(tmp_path / "jokes.txt", length=32, held_out="end").digest() == at_end.digest()
+
+
+def test_how_text_is_held_out_is_a_choice_for_text_files_alone(tmp_path, no_type_checks):
+    (tmp_path / "x.csv").write_text("a,b\n" + "1,2\n3,4\n" * 20)
+    for source in (tmp_path / "x.csv", "pydocs"):
+        with pytest.raises(ValueError, match="held_out applies to text files only, got 'end'"):
+            load(source, held_out="end")
+    (tmp_path / "x.txt").write_text(PROSE)
+    with pytest.raises(ValueError, match="held_out must be one of spread, end, got 'middle'"):
+        load(tmp_path / "x.txt", held_out="middle")

@@ -58,17 +58,22 @@ ON_RUN = {
     "card": ["card", "RUN"],
     "compare": ["compare", "tokens.npy", "--out", "comparison", "--rows", "mdlm", "--seeds", "1", "--steps", "2", *TINY[2:]],
 }  # fmt: skip
-RUN_FILES = ["run.json", "config.json", "model.safetensors", "metrics.jsonl", "data.safetensors", "evaluation.json",
+RUN_FILES = ["run.json", "local.json", "config.json", "model.safetensors", "metrics.jsonl", "data.safetensors", "evaluation.json",
              "checkpoints/step_000000001.safetensors", "checkpoints/step_000000002.safetensors"]  # fmt: skip
 DATA = {"tokens.npy": [], "novel.txt": ["--length", "4"], "survey.csv": [], "photos/3.png": ["--levels", "2"],
         "hf.json": ["--encoding", "hf.json", "--length", "4"], "codes/train.npy": [], "codes/tokenizer.json": [],
         "codes/config.json": [], "codes/model.safetensors": []}  # fmt: skip
-KINDS = {"files": 44, "data": 15, "settings": 11, "words": 25, "full disk": 5}
+LEARNED = ["--heads", "1", "--orders", "2", "--singles", "0"]
+"""What lets recipes of texts and records learn an order from batches of four."""
+KINDS = {"files": 39, "data": 13, "settings": 10, "words": 20, "full disk": 5, "odd files": 13}
 """Kinds of cases, and their share in percent."""
 _LEFT_OUT = {
-    "files": shutil.ignore_patterns("codes", "photos", "tensorboard"),
-    "settings": shutil.ignore_patterns("codes", "photos", "run", "table", "comparison"),
-    "words": shutil.ignore_patterns("codes", "tensorboard"),
+    "files": shutil.ignore_patterns("codes", "photos", "tensorboard", "odd"),
+    "data": shutil.ignore_patterns("odd"),
+    "settings": shutil.ignore_patterns("codes", "photos", "run", "table", "records", "comparison", "odd"),
+    "full disk": shutil.ignore_patterns("odd"),
+    "words": shutil.ignore_patterns("codes", "tensorboard", "odd"),
+    "odd files": shutil.ignore_patterns("codes", "photos", "tensorboard", "comparison", "odd"),
 }
 """What the cases of a kind do not need."""
 
@@ -82,6 +87,7 @@ class Case:
     arguments: list[str]
     spoilt: str = ""
     most_bytes: int | None = None
+    refused: bool = False
     outcome: str = ""
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -116,6 +122,8 @@ class Campaign:
             case.faults.append(case.outcome if "Traceback" not in case.output else "traceback")
         elif case.outcome not in ("exit 0", "exit 1", "exit 2"):
             case.faults.append(case.outcome)
+        elif case.refused and case.outcome == "exit 0":
+            case.faults.append("misread")
         elif case.outcome != "exit 0" and not self._one_line(case):
             case.faults.append("not one line")
         case.faults += [f"left {path.name}" for path in self.work.rglob(".*") if is_part(path)]
@@ -125,7 +133,7 @@ class Campaign:
     # -- kinds --------------------------------------------------------------------------------------------------------
 
     def _files(self, number, chance):
-        run = self.work / chance.choice(["run", "run", "table", "comparison/mdlm/seed-0"])
+        run = self.work / chance.choice(["run", "run", "table", "records", "comparison/mdlm/seed-0"])
         file = chance.choice([path for path in (run / name for name in RUN_FILES) if path.is_file()])
         command = chance.choices(list(ON_RUN), [60, 60, 35, 15, 3, 10, 6])[0]
         if command == "compare" and chance.random() < 0.7:
@@ -199,6 +207,34 @@ class Campaign:
         most = chance.choice([1, 100, 500, 1000, 2000, 4000, 10_000, 20_000])
         return Case(number, "", arguments, f"files of at most {most} bytes", most_bytes=most)
 
+    def _odd_files(self, number, chance):
+        suffix = chance.choice(sorted({Path(name).suffix for name in self.odd}))
+        name = chance.choice([name for name in self.odd if name.endswith(suffix)])
+        path, refused = self.work / name, False
+        shutil.copy(self.base / "odd" / name, path)
+        how = "as it is"
+        if chance.random() < 0.1:
+            path.unlink()
+            os.mkfifo(path)
+            how, refused = "a pipe", True
+        elif chance.random() < 0.3:
+            path.write_bytes(mutations.damage(path.read_bytes(), chance))
+            how = "bytes"
+        command = chance.choice(["train", "train", "train", "evaluate", "impute", "folder"])
+        if command == "evaluate":
+            run = "table" if ".csv" in name or ".parquet" in name else "records" if ".jsonl" in name else "run"
+            return Case(
+                number, "", ["evaluate", run, "--data", name, "--sequences", "2"], f"{name}: {how}", refused=refused
+            )
+        if command == "impute":  # no file has a column of the model
+            return Case(number, "", ["impute", "table", name, "--out", "x.csv"], f"{name}: {how}", refused=True)
+        if command == "folder":
+            (self.work / "folder").mkdir()
+            path.rename(self.work / "folder" / "x.png")
+            return Case(number, "", ["train", "folder", "--out", "new", *TINY], f"{name}: {how}", refused=True)
+        extra = ["--length", "4", *LEARNED] if ".txt" in name else LEARNED if ".jsonl" in name else []
+        return Case(number, "", ["train", name, "--out", "new", *TINY, *extra], f"{name}: {how}", refused=refused)
+
     # -- running ------------------------------------------------------------------------------------------------------
 
     def _run(self, case):
@@ -246,7 +282,18 @@ class Campaign:
             Image.fromarray(values[index % 8].repeat(11)[:64].reshape(8, 8) * 50).save(
                 self.base / "photos" / f"{index}.png"
             )
+        (self.base / "names.jsonl").write_text('"one"\n"two"\n"three"\n' * 9)
+        child = os.fork()
+        if child == 0:
+            try:
+                mutations.odd_files(self.base / "odd")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        self.odd = sorted(path.name for path in (self.base / "odd").iterdir())
         for arguments in (
+            ["train", "names.jsonl", "--out", "records", *TINY, *LEARNED],
             ["train", "tokens.npy", "--out", "run", *TINY],
             ["train", "survey.csv", "--out", "table", *TINY],
             ["tokenize", "photos", "--out", "codes", *CODES],
@@ -281,6 +328,7 @@ def _preload():
         "dmb.app.report",
         "tokenizers",
         "torch._dynamo",
+        "pyarrow.parquet",
     ):
         importlib.import_module(name)
     import subprocess

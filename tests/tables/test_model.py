@@ -397,6 +397,10 @@ def test_the_command_fills_gaps_and_leaves_the_rest_as_it_is(tmp_path, capsys, m
     capsys.readouterr()
     assert dmb_("impute", "run", "none.csv", "--out", "filled.csv") == 2
     assert capsys.readouterr().err == "dmb: no file called 'none.csv'\n"
+    Path("novel.txt").write_text("Once upon a time\nthere was a file.\n" * 9)
+    assert dmb_("impute", "run", "novel.txt", "--out", "novel.csv") == 2
+    assert "novel.txt: the table must have one of the columns '" in capsys.readouterr().err
+    assert not Path("novel.csv").exists()
 
     assert dmb_("evaluate", "run", "--quality") == 0
     told = capsys.readouterr().out.splitlines()

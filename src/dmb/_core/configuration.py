@@ -2,7 +2,7 @@
 
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import (
     TYPE_CHECKING,
@@ -77,6 +77,7 @@ class Configurable:
         """The object of this class that `to_config` described; `tensors` are those that were saved of it, if any."""
         options = dict(config)
         kind = cls.class_named(options.pop("type", None))
+        check_types(kind.__init__, options)
         try:
             return kind.build(tensors or {}, **options)
         except (KeyError, TypeError) as error:
@@ -119,8 +120,8 @@ def typed(kind: type[T], values: Any) -> T:
     return kind(**values)
 
 
-def check_types(kind: type, values: dict[str, Any]) -> None:
-    """Raise a ValueError if one of `values` is of another type than the field of its name."""
+def check_types(kind: Callable[..., Any], values: dict[str, Any]) -> None:
+    """Raise a ValueError if one of `values` is of another type than the field, or argument, of its name."""
     try:
         hints = get_type_hints(kind)
     except NameError:  # of a user's own class, in which names are not resolved

@@ -81,8 +81,8 @@ def pick(table: Tensor, index: Int[Tensor, "b d *k"]) -> Tensor:
         return table.gather(-1, index.flatten(2) if index.ndim > 2 else index[..., None]).view(index.shape)
     batch, positions, *others = index.shape
     inner = (1,) * len(others)
-    rows = torch.arange(batch, device=index.device).view(-1, 1, *inner) if len(table) > 1 else 0
-    columns = torch.arange(positions, device=index.device).view(-1, *inner) if table.shape[1] > 1 else 0
+    rows = torch.arange(batch, device=index.device).view(-1, 1, *inner) if len(table) != 1 else 0
+    columns = torch.arange(positions, device=index.device).view(-1, *inner) if table.shape[1] != 1 else 0
     return table[rows, columns, index]
 
 
@@ -183,3 +183,28 @@ def log_normalise(log_weights: Float[Tensor, "*b n"]) -> Float[Tensor, "*b n"]:
 def at_least_float32(x: Tensor) -> torch.dtype:
     """The dtype in which to normalise numbers that may come out of a network in half precision."""
     return torch.promote_types(x.dtype, torch.float32)
+
+
+def rate_exponential(Q: Float[Tensor, "*s n n"]) -> Float[Tensor, "*s n n"]:
+    r"""`exp(Q)` of a rate matrix without a single subtraction, so that tiny entries are as exact as large ones.
+
+    `exp(Q) = (exp(-λ) exp(Q/2^k + λ I))^(2^k)` with `λ` large enough that `Q/2^k + λ I ≥ 0`: a Taylor series of
+    non-negative terms, then squarings of non-negative matrices.
+
+    >>> rate_exponential(torch.tensor([[-1e-9, 1e-9], [0.0, 0.0]], dtype=torch.float64))[0, 1]
+    tensor(1.0000e-09, dtype=torch.float64)
+    """
+    fastest = float(-Q.detach().diagonal(dim1=-2, dim2=-1).min()) if Q.numel() else 0.0
+    squarings = max(0, math.ceil(math.log2(fastest))) if fastest > 0 else 0
+    identity = torch.eye(Q.shape[-1], dtype=Q.dtype, device=Q.device)
+    scaled = Q / 2**squarings
+    shift = -scaled.detach().diagonal(dim1=-2, dim2=-1).amin(-1)[..., None, None]
+    positive = scaled + shift * identity
+    term = total = identity.expand_as(Q)
+    for order in range(1, 25):  # entries of `positive` sum to at most 1 per row: 1/25! is below rounding
+        term = term @ positive / order
+        total = total + term
+    total = total * torch.exp(-shift)
+    for _ in range(squarings):
+        total = total @ total
+    return total

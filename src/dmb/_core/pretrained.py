@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable
-from dmb._core.files import read_tensors, write_json, write_tensors
+from dmb._core.files import from_json, read_tensors, write_json, write_tensors
 
 if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin
@@ -40,6 +40,9 @@ class Pretrained(Configurable, nn.Module):
         for name, tensor in tensors.items():
             if name not in own:
                 continue
+            least = max(4, own[name].dtype.itemsize)  # of a process, however coarse its network
+            if name.startswith("process.") and tensor.is_floating_point() and tensor.dtype.itemsize < least:
+                raise ValueError(f"{name} must have at least {8 * least} bits, got {tensor.dtype}")
             like = (name.partition(".")[0], own[name].dtype)
             if precisions.setdefault(like, tensor.dtype) != tensor.dtype:
                 raise ValueError(f"{name} is {tensor.dtype}, but others are {precisions[like]}")
@@ -127,20 +130,13 @@ class Pretrained(Configurable, nn.Module):
                 if not path.is_file():
                     raise ValueError(f"{folder} is not a saved {cls.kind}: it has no {path.name}")
         else:
-            from huggingface_hub import hf_hub_download
-
-            config_path, weights_path = (
-                Path(
-                    hf_hub_download(
-                        str(pretrained_model_name_or_path), name, revision=revision, cache_dir=cache_dir,
-                        force_download=force_download, local_files_only=local_files_only, token=token,
-                    )
-                )
-                for name in (CONFIG, WEIGHTS)
+            config_path, weights_path = _from_hub(
+                str(pretrained_model_name_or_path), revision=revision, cache_dir=cache_dir,
+                force_download=force_download, local_files_only=local_files_only, token=token,
             )  # fmt: skip
         tensors: Mapping[str, Tensor] = read_tensors(weights_path).tensors
         try:
-            config = json.loads(config_path.read_text(encoding="utf-8"), parse_constant=_not_finite)
+            config = from_json(config_path.read_text(encoding="utf-8"), parse_constant=_not_finite)
             if not isinstance(config, dict):
                 raise ValueError("not a JSON object")
             if (found := config.pop("format", None)) != FORMAT:
@@ -166,6 +162,21 @@ class Pretrained(Configurable, nn.Module):
 
 def _not_finite(name: str) -> None:
     raise ValueError(f"numbers must be finite, got {name}")
+
+
+def _from_hub(repository: str, **options: Any) -> list[Path]:
+    """Both files of a model from the Hugging Face Hub, or from where its library keeps them."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+
+    revision = options["revision"]
+    try:
+        kept = try_to_load_from_cache(repository, CONFIG, options["cache_dir"], revision)
+        if kept is None and not options["local_files_only"]:  # a download would ask for half a minute
+            get_hf_file_metadata(hf_hub_url(repository, CONFIG, revision=revision), token=options["token"])
+        return [Path(hf_hub_download(repository, name, **options)) for name in (CONFIG, WEIGHTS)]
+    except Exception as error:  # of the connection, of the name, of the repository
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{repository!r} is no folder, and cannot be read from the Hugging Face Hub: {why}") from error
 
 
 def _on_hub(model: Pretrained) -> "ModelHubMixin":

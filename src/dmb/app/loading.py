@@ -6,6 +6,7 @@ from pathlib import Path
 from dmb import data
 from dmb.app.images.codes import is_codes, read_codes
 from dmb.data import Codec, DataSet
+from dmb.data.kinds import HeldOut
 from dmb.data.loading import check_codec, check_options
 from dmb.data.reading import Progress
 
@@ -21,6 +22,7 @@ def load(
     kind: data.Kind | None = None,
     length: int | None = None,
     encoding: str = "characters",
+    held_out: HeldOut = "spread",
     levels: int | None = None,
     size: int | None = None,
     most_states: int | None = None,
@@ -36,14 +38,15 @@ def load(
     """
     if not is_codes(source):
         return data.load(
-            source, kind=kind, length=length, encoding=encoding, levels=levels, size=size, most_states=most_states,
-            kinds=kinds, bins=bins, codec=codec, progress=progress,
+            source, kind=kind, length=length, encoding=encoding, held_out=held_out, levels=levels, size=size,
+            most_states=most_states, kinds=kinds, bins=bins, codec=codec, progress=progress,
         )  # fmt: skip
     if kind is not None:
         raise ValueError(f"kind must be left out for codes, got {kind} for {source}")
     check_options(
-        source, "codes", encoding=encoding, levels=levels, size=size, most_states=most_states, kinds=kinds, bins=bins
-    )
+        source, "codes", encoding=encoding, held_out=held_out, levels=levels, size=size, most_states=most_states,
+        kinds=kinds, bins=bins,
+    )  # fmt: skip
     found = read_codes(source, codec)
     check_codec(found, length, codec)
     return found

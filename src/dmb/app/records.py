@@ -1,6 +1,5 @@
 """What a run has recorded, typed: the lines of `metrics.jsonl` and the results in `evaluation.json`."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmb._core.configuration import check_types, conforms
-from dmb._core.files import read_sizes, written_whole
+from dmb._core.files import from_json, read_sizes, written_whole
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality
 from dmb.data.reading import as_value_error
@@ -71,7 +70,7 @@ def read_metrics(folder: Path) -> list[Record]:
     *lines, last = file.read_bytes().split(b"\n") if file.is_file() else [b""]
     for number, line in enumerate([*lines, last], 1):
         try:
-            values = json.loads(line)
+            values = from_json(line)
         except ValueError:
             if number > len(lines):
                 break
@@ -138,7 +137,7 @@ def read_evaluations(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        results = json.loads(file.read_text(encoding="utf-8"))
+        results = from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file} is not JSON: {error}; delete it") from error
     if not conforms(results, dict[str, dict]):

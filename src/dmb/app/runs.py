@@ -1,6 +1,7 @@
 """A run folder: everything about one training run, in files that say what they are.
 
-run.json            version, recipe with every setting, the command that repeats it, codec
+run.json            version, recipe with every setting, the command that repeats it, codec; no folder of this machine
+local.json          where its data lie on this machine
 config.json         the model's description      \\ written by `Bridge.write`:
 model.safetensors   its weights, best so far      / load them with `Bridge.from_pretrained(folder)`
 metrics.jsonl       one report per line; the same in TensorBoard's format under tensorboard/
@@ -13,7 +14,6 @@ report.html         the page that `dmb report` writes
 """
 
 import difflib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -27,16 +27,17 @@ from torch import Tensor
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable, conforms
-from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
+from dmb._core.files import append_line, from_json, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
 from dmb.app.locks import locked
-from dmb.app.recipes import Recipe, command_line, recipe as find_recipe
+from dmb.app.recipes import LOCAL, DataChoice, Recipe, command_line, recipe as find_recipe, with_places
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.bridges import Bridge
-from dmb.data import Codec, DataSet
+from dmb.data import Codec, DataSet, Text
 from dmb.data.codecs.base import shortened
+from dmb.data.loading import is_name
 from dmb.data.reading import as_value_error
 from dmb.orders import best_shares
 from dmb.training import TrainingReport
@@ -94,7 +95,7 @@ class Run:
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file, not a folder")
         found = {file.name for file in path.iterdir()} if path.exists() else set()
-        if {name for name in found if not name.startswith(".")} - {"samples", SUMMARY, VQVAE_COPY}:
+        if {name for name in found if not name.startswith(".")} - {"samples", SUMMARY, VQVAE_COPY, LOCAL}:
             raise ValueError(f"{path} exists already: choose another --out, or continue it with dmb resume {path}")
 
     @classmethod
@@ -109,7 +110,7 @@ class Run:
         if not file.is_file():
             raise ValueError(f"{path} is not a run folder: {_instead(path)}")
         with as_value_error(f"{file} does not describe a run", ValueError, KeyError, TypeError):
-            config = json.loads(file.read_text(encoding="utf-8"))
+            config = from_json(file.read_text(encoding="utf-8"))
             found = config["format"]
         if found != FORMAT:
             raise ValueError(
@@ -131,20 +132,26 @@ class Run:
             codec = Configurable.from_config(config["codec"])
             if isinstance(codec, Codes):
                 codec.vqvae = str(path / VQVAE_COPY)  # wherever the run lies now
-            there = Recipe.from_json(config["recipe"], like)
+            there = with_places(Recipe.from_json(config["recipe"], like), path)
             if like is not None:  # the folder may name another file, which is not to be run
                 there = replace(there, name=like.name)
+            if isinstance(codec, Text) and isinstance(there.data, DataChoice) and not is_name(there.data.source):
+                # before that was a setting, the last tenth of a text was held out
+                there = there.changed(held_out=config["recipe"]["data"].get("held_out", "end"))
             return cls(path, there, codec, about)
 
     def _write_config(self) -> None:
+        public = self.recipe.public()
+        write_json(self.path / LOCAL, public.differences(self.recipe))
+        codec = self.codec.to_config() | ({"vqvae": VQVAE_COPY} if isinstance(self.codec, Codes) else {})
         write_json(
             self.path / "run.json",
             {
                 "format": FORMAT,
                 **self.about,
                 "command": command_line(self.recipe, self.path),
-                "recipe": self.recipe.to_json(),
-                "codec": self.codec.to_config(),
+                "recipe": public.to_json(),
+                "codec": codec,
             },
         )
 

@@ -1,5 +1,6 @@
 """A training session: a recipe in a run folder, watched, logged, and safe to interrupt."""
 
+import math
 import shlex
 import statistics
 import time
@@ -11,13 +12,14 @@ from pathlib import Path
 from rich.console import Console
 
 from dmb.app.display import Display, counting, duration, of_first_process, say
+from dmb.app.evaluation import likelihood
 from dmb.app.locks import working_in
 from dmb.app.recipes import Recipe
 from dmb.app.records import validations
 from dmb.app.runs import Run
 from dmb.app.signals import Signals
 from dmb.bridges import Bridge
-from dmb.data import DataSet, Picture
+from dmb.data import DataSet, Picture, Text
 from dmb.training import BridgeLearner, Engine, Fact, Trainer, TrainingReport, TrainingSettings
 from dmb.training.devices import engine, exit_now
 
@@ -76,7 +78,7 @@ def session(
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
             kept = run.recipe.training.minutes if resume else recipe.training.minutes
             run.change(recipe.changed(minutes=kept))  # how long this call may last says nothing about the next
-            baseline = Fact("marginals alone", f"{run.about['unigram_bits']['validation']:.4f}", "bits")
+            baseline = Fact("marginals alone", f"{data.unigram_bits(data.validation):.4f}", "bits")
             display = stack.enter_context(Display(console, data.codec, baseline).shown())
         report = None
         for report in reports:
@@ -86,6 +88,9 @@ def session(
     number = stopped_by(signals, fabric, console, again)
     if chief and not number:
         say(console, f"nothing left to do: {_ended(run)}" if report is None else _finished(run, report))
+        # other data than text are split at random
+        if report is not None and isinstance(data.codec, Text) and (line := unlike(run, data, str(fabric.device))):
+            say(console, line)
     return ended(number, fabric)
 
 
@@ -148,6 +153,20 @@ def expected_seconds(model: Bridge, data: DataSet, settings: TrainingSettings) -
     return 1.2 * statistics.median(seconds[1:]) * settings.total_steps  # the first warms up; a fifth for evaluations
 
 
+def unlike(run: Run, data: DataSet, device: str) -> str | None:
+    """A warning if the bits of training and validation data differ by more than three standard errors."""
+    best = run.best()
+    if best is None:
+        return None
+    train = likelihood(run.bridge(device), data, "train", sequences=run.recipe.training.evaluate_sequences)
+    if abs(best.bits - train.bits) > 3 * math.hypot(best.stderr, train.stderr):
+        return (
+            f"warning: {train.in_words()}: validation data differ from it by more than their errors allow, so the "
+            "model knows training data by heart, or the two are of different kinds"
+        )
+    return None
+
+
 def _finished(run: Run, last: TrainingReport) -> str:
     """Why a run has ended, if not with its last step; its result, and the commands to use next."""
     best, path = run.best(), shlex.quote(str(run.path))
@@ -178,12 +197,14 @@ def _announce(
     """Print how the data were read, what will be trained, and how long it will take."""
     introduce(console, data)
     weights = sum(parameter.numel() for parameter in model.network.parameters())
-    lasts = ""
+    limit, total = 60 * (recipe.training.minutes or math.inf), recipe.training.total_steps
+    steps, lasts = (f"{total:,}", "") if limit == math.inf else (f"up to {total:,}", f", at most {duration(limit)}")
     if fabric.world_size == 1 and not resume and str(fabric.device) == "cpu":
         seconds = expected_seconds(model, data, recipe.training)
-        limit = recipe.training.minutes
-        lasts = f", about {duration(seconds if limit is None else min(seconds, 60 * limit))}"
-    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(model)}{lasts}")
+        fitting = float(f"{total * limit / seconds:.2g}")  # two digits
+        steps = f"{total:,}" if seconds <= limit else f"about {fitting:,.0f} of {total:,}"
+        lasts = f", about {duration(min(seconds, limit))}"
+    say(console, f"recipe {Path(recipe.name).name}: {weights:,} weights, {recipe.describe(model, steps)}{lasts}")
     square = isinstance(data.codec, Picture) and data.codec.shape[0] == data.codec.shape[1]  # what tokenize takes
     if square and data.num_positions > MANY_PIXELS and not resume:
         size = [] if recipe.data.size is None else ["--size", str(recipe.data.size)]

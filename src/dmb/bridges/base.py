@@ -108,6 +108,8 @@ class Bridge(Pretrained, ABC):
                 )
         if lengths is not None and lengths.num_positions != self.num_positions:
             raise ValueError(f"lengths must be up to {self.num_positions}, got up to {lengths.num_positions}")
+        if lengths is not None and not 0 <= lengths.padding < self.num_states:
+            raise ValueError(f"padding must lie in [0, {self.num_states}), got {lengths.padding}")
         self.network, self.lengths = network, lengths
 
     @property

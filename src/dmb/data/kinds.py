@@ -1,6 +1,9 @@
-"""Kinds of data, and the names of built-in data sets."""
+"""Kinds of data, the names of built-in data sets, and where text is held out; none of it needs torch."""
 
 from typing import Literal
+
+HeldOut = Literal["spread", "end"]
+"""Where validation and test text come from: places all over a text, or its last tenth."""
 
 Kind = Literal["text", "table", "array", "images", "records"]
 

@@ -10,8 +10,8 @@ from dmb._core import checks
 from dmb.data.base import DataSet
 from dmb.data.codecs import Codec, Columns, Picture, Records, Text
 from dmb.data.delimited import looks_delimited
-from dmb.data.kinds import NAMES, Kind
-from dmb.data.reading import PACKED, Progress, opened, suffix_of
+from dmb.data.kinds import NAMES, HeldOut, Kind
+from dmb.data.reading import PACKED, Progress, existing, opened, suffix_of
 from dmb.data.sources.array import MOST_STATES, array
 from dmb.data.sources.built_in import digits, markov, pydocs
 from dmb.data.sources.cifar10 import cifar10
@@ -37,7 +37,7 @@ BY_EXTENSION: dict[str, Kind] = {
     ".txt": "text",
     ".md": "text",
 }
-COMPRESSED = (".zst", ".7z", ".tar", ".tgz")
+COMPRESSED = (".7z", ".tar", ".tgz")
 BUILT_IN = {"cifar10": cifar10, "digits": digits, "markov": markov, "pydocs": pydocs, "text8": text8}
 
 
@@ -61,6 +61,7 @@ def kind_of(source: str | Path) -> Kind:
         raise ValueError(f"the name of {_shown(source)} must be UTF-8: rename it")
     if path.is_dir():
         return "images"
+    existing(path)  # what is no file, such as a pipe, might keep its readers waiting
     suffix = suffix_of(path)
     compressed = suffix in COMPRESSED or path.suffix.lower() in PACKED
     if compressed and suffix in (*COMPRESSED, *EXTENSIONS, ".npy", ".npz", ".parquet"):
@@ -83,6 +84,7 @@ def load(
     kind: Kind | None = None,
     length: int | None = None,
     encoding: str = "characters",
+    held_out: HeldOut = "spread",
     levels: int | None = None,
     size: int | None = None,
     most_states: int | None = None,
@@ -101,6 +103,7 @@ def load(
         length: tokens per sequence, for text; default: the data set's own. Of records, the longest to keep. Other data
             have a fixed length.
         encoding: encoding of a text file; see `text`.
+        held_out: where validation and test text of a text file come from; see `text`.
         levels: levels per channel of an image; default: 256.
         size: crop each image of a folder to a square, and resize it to `size` × `size` pixels; see `images`. Default:
             that of the codec, if its images were cropped; else they must have one size, and stay as they are.
@@ -115,8 +118,9 @@ def load(
     """
     kind, named = _kind(source, kind, encoding, codec), is_name(source)
     check_options(
-        source, kind, encoding=encoding, levels=levels, size=size, most_states=most_states, kinds=kinds, bins=bins
-    )
+        source, kind, encoding=encoding, held_out=held_out, levels=levels, size=size, most_states=most_states,
+        kinds=kinds, bins=bins,
+    )  # fmt: skip
     sized = {} if length is None else {"length": length}
     if kind == "images":
         data = _images(source, levels, size, codec, progress)
@@ -131,7 +135,7 @@ def load(
         data = records(source, length, codec if isinstance(codec, Records) else None, progress=progress)
         length = None  # records may all be shorter
     else:
-        data = text(source, encoding=encoding, codec=codec, progress=progress, **sized)
+        data = text(source, encoding=encoding, codec=codec, held_out=held_out, progress=progress, **sized)
     check_codec(data, length, codec)
     return data
 
@@ -166,6 +170,7 @@ def check_options(
     kind: str,
     *,
     encoding: str = "characters",
+    held_out: HeldOut = "spread",
     levels: int | None = None,
     size: int | None = None,
     most_states: int | None = None,
@@ -176,6 +181,7 @@ def check_options(
     own = not is_name(source)
     rules = (
         (encoding != "characters", kind == "text" and own, f"encoding applies to text files only, got {encoding!r}"),
+        (held_out != "spread", kind == "text" and own, f"held_out applies to text files only, got {held_out!r}"),
         (levels is not None, kind == "images", f"levels applies to images only, got {levels}"),
         (size is not None, kind == "images" and own, f"size applies to folders of images only, got {size}"),
         (

@@ -11,8 +11,9 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -128,10 +129,12 @@ class File:
         """Its bytes, `size` at a time, which `use` gets as well; `progress` is called once they have been used."""
         progress = progress or ignore_progress
         with self.open() as file:
+            done = 0
             while chunk := file.read(size or _CHUNK):
                 use(chunk)
                 yield chunk
-                progress(file.tell(), self.size)
+                done += len(chunk)
+                progress(done, self.size)
 
     def text(self, chunks: Iterator[bytes]) -> Iterator[str]:
         """Its `chunks` as text, with line endings as they are and without a byte order mark."""
@@ -156,7 +159,7 @@ class File:
                     yield line
                     number += 1
                     if progress is not None and number % _LINES == 0:
-                        progress(raw.tell(), self.size)
+                        progress(raw.tell() if raw.seekable() else 0, self.size)
             except UnicodeDecodeError as error:
                 raise ValueError(self.undecodable(f"near line {number + 1:,}")) from error
 
@@ -197,11 +200,22 @@ def _only_member(path: Path, mode: str) -> Iterator[IO[bytes]]:
             yield file
 
 
+def _zstandard(path: Path, mode: str) -> Any:
+    with suppress(ImportError):  # before Python 3.14
+        return import_module("compression.zstd").open(path, mode)
+    try:
+        return import_module("pyarrow").input_stream(path, compression="zstd")
+    except ImportError as error:
+        cure = "pip install 'discrete-markov-bridge[table]'"
+        raise ValueError(f"{path} needs Python 3.14, or the extra `table`: {cure}; or unpack it first") from error
+
+
 PACKED: dict[str, Callable[[Path, str], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
     ".zip": _only_member,
+    ".zst": _zstandard,
 }
 """Extensions of compressed files that are read as what they stand for, and what opens them."""
 

@@ -15,6 +15,7 @@ from dmb._core import checks
 
 _BLOCK = 1 << 20  # tokens that are held as int64 at once when all the data are walked through
 _SALT = 0x646D62  # "dmb"
+_MOST_PLACES, _LEAST_SEQUENCES = 50, 4  # from which text is held out, and of each of them to test
 
 
 class Batch(NamedTuple):
@@ -199,14 +200,16 @@ class Rows(Split):
 
 
 class Stream(Split):
-    """One long sequence. Evaluation reads it in consecutive chunks; training reads crops at random offsets.
+    """One long sequence, or pieces of it. Evaluation reads consecutive chunks; training reads crops at random offsets.
 
-    Chunks do not overlap, and what is left over at the end is dropped; crops begin anywhere and so use every token.
+    Chunks do not overlap, and what is left over at the end of a piece is dropped; crops begin anywhere in a piece, and
+    so use every token. None reaches over the edge of a piece.
 
     Args:
         tokens: integers `[L]`.
         num_states: all tokens lie in `[0, num_states)`.
         length: tokens of a chunk or crop.
+        pieces: where the pieces begin and end, `[k, 2]`, in order. Default: one piece, all of `tokens`.
 
     >>> split = Stream(np.array([0, 1, 2, 0, 1, 2, 0], dtype=np.uint8), num_states=3, length=2)
     >>> split[:]
@@ -219,37 +222,45 @@ class Stream(Split):
 
     _place = "offset {}"
 
-    def __init__(self, tokens: np.ndarray, num_states: int, length: int):
+    def __init__(self, tokens: np.ndarray, num_states: int, length: int, pieces: np.ndarray | None = None):
         super().__init__(tokens, length, num_states)
         if tokens.ndim != 1:
             raise ValueError(f"tokens must have shape [length], got {list(tokens.shape)}")
         checks.at_least(1, length=length)
-        if length > len(tokens):
-            raise ValueError(f"length must be at most the number of tokens, {len(tokens)}, got {length}")
-        self._crops = np.lib.stride_tricks.sliding_window_view(tokens, length)
+        self.pieces = np.array([[0, len(tokens)]]) if pieces is None else pieces
+        sizes = self.pieces[:, 1] - self.pieces[:, 0]
+        if length > max(sizes):
+            where = "" if pieces is None else " of a piece"
+            raise ValueError(f"length must be at most the number of tokens{where}, {max(sizes)}, got {length}")
+        self._windows = np.lib.stride_tricks.sliding_window_view(tokens, length)
+        # of each piece and those before it
+        self._chunks, self._crops = np.cumsum(sizes // length), np.cumsum(np.maximum(sizes - length + 1, 0))
+        self.left_over = int((sizes % length).sum())
+        """Tokens at the end of pieces that do not fill a chunk."""
         self._check_tokens()
 
     def __len__(self) -> int:
-        return len(self._tokens) // self.num_positions
-
-    @property
-    def left_over(self) -> int:
-        """Tokens at the end that do not fill a chunk."""
-        return len(self._tokens) % self.num_positions
+        return int(self._chunks[-1])
 
     def batch(self, size: int, *, step: int, seed: int) -> Batch:
         checks.at_least(1, size=size)
         checks.at_least(0, step=step, seed=seed)
-        offsets = random_bits(size, seed, step) % np.uint64(len(self._crops))
-        return Batch(_tensor(self._crops[offsets.astype(np.int64)]), None)
+        crops = random_bits(size, seed, step) % np.uint64(self._crops[-1])
+        return Batch(_tensor(self._windows[self._offsets(crops.astype(np.int64), self._crops, 1)]), None)
 
     def _read(self, rows: np.ndarray) -> np.ndarray:
-        return self._crops[rows * self.num_positions]
+        return self._windows[self._offsets(rows, self._chunks, self.num_positions)]
+
+    def _offsets(self, windows: np.ndarray, counts: np.ndarray, apart: int) -> np.ndarray:
+        """Where windows begin that lie `apart` in each piece; `counts` are those of each piece and all before."""
+        piece = np.searchsorted(counts, windows, side="right")
+        return self.pieces[piece, 0] + (windows - np.append(0, counts)[piece]) * apart
 
     def _blocks(self) -> Iterator[tuple[Sequence[int] | np.ndarray, np.ndarray]]:
-        for first in range(0, len(self._tokens), _BLOCK):
-            block = self._tokens[first : first + _BLOCK, None]
-            yield range(first, first + len(block)), block
+        for begin, end in self.pieces.tolist():
+            for first in range(begin, end, _BLOCK):
+                block = self._tokens[first : min(first + _BLOCK, end), None]
+                yield range(first, first + len(block)), block
 
 
 class Splits(NamedTuple):
@@ -287,13 +298,24 @@ def set_apart(count: int, *sizes: int) -> list[np.ndarray]:
     return [np.sort(part) for part in np.split(permutation(count, 0), ends)]
 
 
-def split_stream(tokens: np.ndarray, num_states: int, length: int) -> Splits:
-    """The first 90 % of a text to train on, the next 5 % to validate, the last 5 % to test.
+def split_stream(tokens: np.ndarray, num_states: int, length: int, places: int = 1) -> Splits:
+    """About 90 % of a text to train on, 5 % to validate and 5 % to test; by default in this order.
+
+    With several `places`, the text is cut into as many blocks of equal size. In the middle of each lie whole sequences
+    for validation, then as many for the test, between two gaps as long as a sequence, so that nothing overlaps.
 
     >>> [len(split) for split in split_stream(np.zeros(1000, dtype=int), num_states=2, length=10)]
     [90, 5, 5]
+    >>> [len(split) for split in split_stream(np.zeros(8000, dtype=int), num_states=2, length=10, places=10)]
+    [700, 40, 40]
     """
     part = len(tokens) // 20
+    if places > 1:
+        middle, size = (2 * np.arange(places) + 1) * len(tokens) // (2 * places), round(part / places / length) * length
+        validation, test = (np.stack([begin, begin + size], 1) for begin in (middle - size, middle))
+        gaps = np.stack([validation[:, 0] - length, test[:, 1] + length], 1)
+        train = np.concatenate([[0], gaps.ravel(), [len(tokens)]]).reshape(-1, 2)
+        return Splits(*(Stream(tokens, num_states, length, pieces) for pieces in (train, validation, test)))
     parts = np.split(tokens, [len(tokens) - 2 * part, len(tokens) - part])
     for name, piece in zip(("training", "validation", "test"), parts, strict=True):
         if length > len(piece):
@@ -303,6 +325,16 @@ def split_stream(tokens: np.ndarray, num_states: int, length: int) -> Splits:
                 f"give more text{shorter}"
             )
     return Splits(*(Stream(piece, num_states, length) for piece in parts))
+
+
+def most_places(count: int, length: int) -> int:
+    """From how many places of a text of `count` tokens to hold out: up to 50, with four sequences each to test or more.
+
+    >>> most_places(10**6, length=64), most_places(20_000, length=64), most_places(5000, length=64)
+    (50, 3, 1)
+    """
+    checks.at_least(1, length=length)
+    return max(1, min(_MOST_PLACES, count // 20 // (_LEAST_SEQUENCES * length)))
 
 
 def random_bits(count: int, *seed: int) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The contract of a forward process: public methods check their input and solve clock time, kernels compute."""
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,12 +12,12 @@ from torch import Tensor
 from dmb._core import checks, numerics
 from dmb._core.configuration import Configurable, under
 from dmb.processes.states import States
-from dmb.processes.time import Canonical, Exits, LogLinear, Schedule, SolvedTime
+from dmb.processes.time import Canonical, Exits, LogLinear, Schedule, SolvedTime, steady_exits
 
 Time = Float[Tensor, ""] | Float[Tensor, " b"] | float
 
 
-class ForwardProcess(States, ABC):
+class ForwardProcess(States):
     """A continuous-time Markov chain on `num_positions` independent positions, run over time `t ∈ [0, 1]`.
 
     All methods work on tokens and times `t`; the order of states and the clocks are internal to a process. Results have
@@ -26,8 +25,9 @@ class ForwardProcess(States, ABC):
     which a transition begins (default: 0).
 
     A public method checks tokens and times, solves for clock time, and calls the kernel of the same name with an
-    underscore, which takes a `SolvedTime` and only computes. A process implements kernels; the library's own losses,
-    heads and samplers call them with times that they have solved once.
+    underscore, which takes a `SolvedTime` and only computes; the library's own losses, heads and samplers call kernels
+    with times that they have solved once. A process of your own gives a matrix of rates (`rate_matrix`), from which all
+    else follows in O(n³) per time. Those that are faster implement kernels in closed form.
 
     Args:
         num_positions: `d`, the number of tokens of an example.
@@ -75,9 +75,9 @@ class ForwardProcess(States, ABC):
         return super()._apply(in_float32_at_least, recurse)
 
     @property
-    @abstractmethod
     def dtype(self) -> torch.dtype:
         """The dtype of computations and results."""
+        return self.rate_matrix().dtype
 
     @property
     def stage_mass(self) -> Float[Tensor, "h n"]:
@@ -128,9 +128,9 @@ class ForwardProcess(States, ABC):
 
     # -- times --------------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def exits(self, elapsed: Float[Tensor, " b"]) -> Exits:
         """The intensity and the rate of leaving each state at given clock times."""
+        return steady_exits(-self._Q.diagonal(dim1=1, dim2=2), elapsed)
 
     def solve(self, t: Time, batch: int = 1, start: Time | None = None) -> SolvedTime:
         """Clock time at `t` for each of `batch` rows, for transitions that begin at `start`."""
@@ -337,37 +337,62 @@ class ForwardProcess(States, ABC):
                 p.requires_grad_(True)
 
     def config(self) -> dict[str, Any]:
-        return {"num_positions": self.num_positions, "schedule": self.schedule.to_config()}
+        return Configurable.config(self) | {"schedule": self.schedule.to_config()}
 
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> Any:
         schedule = Configurable.from_config(config.pop("schedule"), under(tensors, "schedule"))
         return super().build(tensors, schedule=schedule, marginals=tensors["p_0"], **config)
 
-    # -- kernels: what a process owes ---------------------------------------------------------------------------------
+    # -- kernels, from a matrix of rates where a process has no closed forms -----------------------------------------
 
-    @abstractmethod
-    def _log_transition(self, x_0: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]: ...
+    def rate_matrix(self) -> Float[Tensor, "g n n"] | Float[Tensor, "n n"]:
+        """`Q`, with `p_{t|0} = exp(σ̄(t) Q)`: one matrix for all positions, or one for each. Rows sum to 0."""
+        raise NotImplementedError(f"{type(self).__name__} must have rate_matrix, or kernels of its own in place of it")
 
-    @abstractmethod
-    def _log_likelihood(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]: ...
+    @property
+    def _Q(self) -> Float[Tensor, "g n n"]:
+        Q = self.rate_matrix()
+        return Q if Q.ndim == 3 else Q[None]
 
-    @abstractmethod
-    def _evolve(self, p_0: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]: ...
+    def _log_transition(self, x_0: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        return numerics.log_or_off(numerics.pick(self._transition(now), x_0))
 
-    @abstractmethod
-    def _unevolve(self, p_t: Float[Tensor, "b d n"], now: SolvedTime) -> Float[Tensor, "b d n"]: ...
+    def _log_likelihood(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        return torch.where(self.legal, numerics.log_or_off(numerics.pick(self._transition(now).mT, x_t)), -torch.inf)
 
-    @abstractmethod
-    def _rates_into(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]: ...
+    def _evolve(self, p_0: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
+        return (p_0[:, None] @ self._transition(now)[0]).squeeze(1)
 
-    @abstractmethod
+    def _unevolve(self, p_t: Float[Tensor, "b d n"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        elapsed, row = now.elapsed.to(self.dtype).unique(return_inverse=True)
+        inverse = torch.linalg.matrix_exp(-elapsed[:, None, None, None] * self._Q)[row]
+        return (p_t[..., None, :] @ inverse).squeeze(-2)
+
+    def _rates_into(self, x_t: Int[Tensor, "b d"], now: SolvedTime) -> Float[Tensor, "b d n"]:
+        columns = numerics.pick(self._Q.mT[None], x_t)
+        here = torch.arange(self.num_states, device=x_t.device) == x_t[..., None]
+        return now.sigma.to(self.dtype)[:, None, None] * columns.masked_fill(here, 0.0)
+
     def _log_score(
         self, log_posterior: Float[Tensor, "b d n"], x_t: Int[Tensor, "b d"], now: SolvedTime
-    ) -> Float[Tensor, "b d n"]: ...
+    ) -> Float[Tensor, "b d n"]:
+        log_likelihood = self._log_likelihood(x_t, now)
+        # a source that cannot lead to x_t has no weight, whatever the posterior says
+        log_weight = torch.where(log_likelihood > -torch.inf, log_posterior - log_likelihood, -torch.inf)
+        log_kernel = numerics.log_or_off(self._transition(now))
+        log_score = (log_weight[..., None] + log_kernel).logsumexp(-2)
+        return torch.where(self._rates_into(x_t, now) > 0, log_score, -torch.inf)
 
-    @abstractmethod
-    def _prior_kl_table(self, p_T: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]: ...
+    def _prior_kl_table(self, p_T: Float[Tensor, "h n"], now: SolvedTime) -> Float[Tensor, "g n"]:
+        p_T = torch.where(self.legal, p_T, 1.0)
+        log_kernel = numerics.log_or_off(self._transition(now)[0])
+        return torch.where(self.legal, numerics.times_log_ratio(log_kernel, p_T.log()[:, None]).sum(-1), 0.0)
+
+    def _transition(self, now: SolvedTime) -> Float[Tensor, "b d n n"]:
+        elapsed, row = now.elapsed.to(self.dtype).unique(return_inverse=True)  # one exponential per time, not per row
+        kernel = numerics.rate_exponential(elapsed[:, None, None, None] * self._Q)
+        return kernel.expand(-1, self.num_positions, -1, -1)[row]
 
     # -- kernels that follow from these, where a process has no faster ones -------------------------------------------
 

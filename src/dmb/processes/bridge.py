@@ -357,7 +357,7 @@ class BridgeProcess(ForwardProcess):
         log_rho = log_rho if self.data_states.all() else log_rho - FAR * ~self.data_states
         weights = numerics.exp_or_zero(log_rho - log_rho.detach().amax(-1, keepdim=True))
         log_c, log_hazard, _ = self._hazard(x_t, now)
-        if log_c.min() < -RANGE or numerics.pick(weights, x_0).min() < math.exp(-RANGE):
+        if (log_c < -RANGE).any() or (numerics.pick(weights, x_0) < math.exp(-RANGE)).any():
             return None
         value = self._span(now).integrand_from_weights(log_hazard, weights, x_t, x_0)
         return value if value.isfinite().all() else None

@@ -60,9 +60,6 @@ class UniformProcess(ForwardProcess):
     def describe(self) -> str:
         return "Uniform noise: a token is replaced by any state, all equally likely."
 
-    def config(self) -> dict[str, Any]:
-        return super().config() | {"num_states": self.num_states}
-
     @classmethod
     def build(cls, tensors: Mapping[str, Tensor], **config: Any) -> "UniformProcess":
         counts = tensors["legal"].sum(-1) if len(tensors["legal"]) > 1 else None

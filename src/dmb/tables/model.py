@@ -1,6 +1,5 @@
 """A model of a data frame, with the manners of scikit-learn."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from dmb._core import checks
 from dmb._core.configuration import Configurable
-from dmb._core.files import write_json
+from dmb._core.files import from_json, write_json
 from dmb._core.seeding import seeded
 from dmb.bridges import Bridge, MarkovBridge, OrderedBridge
 from dmb.data import Columns, DataSet, frames
@@ -308,7 +307,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, folder: str | Path) -> "TableModel":
         """The model that `save` wrote; frames have its library and types."""
-        about = json.loads((Path(folder) / "table.json").read_text())
+        about = from_json((Path(folder) / "table.json").read_text())
         model = cls(**about["settings"])
         model.bridge_ = Bridge.from_pretrained(folder)
         model.codec_, model.notes_ = Configurable.from_config(about["codec"]), about["notes"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dmb._core.configuration import under
-from dmb._core.files import read_tensors, remove_orphans, write_tensors
+from dmb._core.files import from_json, read_tensors, remove_orphans, write_tensors
 
 FORMAT = 2
 _NAME = re.compile(r"step_(\d{9,18})\.safetensors", re.ASCII)
@@ -84,7 +84,7 @@ def read(path: Path) -> Checkpoint:
     if metadata.get("format") != str(FORMAT):
         raise ValueError(f"{path} has format {metadata.get('format')}, but this version of dmb reads {FORMAT}")
     try:
-        state = json.loads(metadata["state"])
+        state = from_json(metadata["state"])
         if "digest" not in metadata or not isinstance(state["step"], int):
             raise ValueError("it has no digest, or its step is not a whole number")
     except (KeyError, TypeError, ValueError) as error:

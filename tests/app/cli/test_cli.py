@@ -600,7 +600,7 @@ def test_of_two_files_only_the_one_that_the_user_names_is_run(tmp_path, capsys):
     file.write_text(file.read_text().replace("mine.py:small", "other.py:small"))
     assert dmb_("resume", "run", *own, "--score-steps", 3, "--accelerator", "cpu") == 0
     assert not (tmp_path / "run-it-was").exists()
-    assert f"{tmp_path / 'mine.py'}:small" in json.loads(file.read_text())["command"]
+    assert f"--recipe {'mine.py'}:small" in json.loads(file.read_text())["command"]
 
 
 def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():
@@ -610,3 +610,54 @@ def test_the_seed_of_the_network_does_not_depend_on_what_ran_before():
     torch.manual_seed(6)
     other = recipe("digits").build(data)
     assert torch.equal(one.network.tokens.weight, other.network.tokens.weight)
+
+
+CUT = flags(length=8, cycles=1, score_steps=30, evaluate_every=15, log_every=30, width=16, blocks=1, heads=1,
+            learning_rate=0.02, warmup=1, batch_size=32, evaluate_sequences=64)  # fmt: skip
+
+
+def test_a_text_run_of_an_earlier_version_is_evaluated_and_resumed_by_its_own_split(tmp_path, capsys):
+    Path("novel.txt").write_text("abc" * 3000 + "xyz" * 300)
+    assert dmb_("train", "novel.txt", "--out", "old", "--accelerator", "cpu", "--held-out", "end", *CUT) == 0
+    assert "more than their errors allow" in capsys.readouterr().err  # validation text has other letters
+    config = json.loads(Path("old/run.json").read_text())
+    assert config["recipe"]["data"].pop("held_out") == "end"
+    Path("old/run.json").write_text(json.dumps(config))
+    assert dmb_("evaluate", "old", "--sequences", "8") == 0
+    assert dmb_("resume", "old", "--score-steps", "31") == 0
+    assert json.loads(Path("old/run.json").read_text())["recipe"]["data"]["held_out"] == "end"
+    assert Run.open(Path("old")).data().train[:].max() == 2  # the abc
+
+
+def test_training_says_how_text_was_split_and_warns_of_nothing_where_all_text_is_alike(tmp_path, capsys):
+    Path("novel.txt").write_text("abc" * 3000 + "xyz" * 300)
+    assert dmb_("train", "novel.txt", "--out", "new", "--accelerator", "cpu", *CUT) == 0
+    said = capsys.readouterr().err
+    assert "validation and test text come from 15 places" in said
+    assert "errors allow" not in said
+
+
+def test_what_is_published_of_a_run_names_no_folder_of_this_machine(tmp_path, monkeypatch):
+    Path("novel.txt").write_text("abc" * 300)
+    brief = flags(length=8, cycles=1, score_steps=2, evaluate_every=2, width=16, blocks=1, heads=1, batch_size=24,
+                  evaluate_sequences=8)  # fmt: skip
+    run = tmp_path / "runs" / "novel"
+    assert dmb_("train", tmp_path / "novel.txt", "--out", run, "--accelerator", "cpu", *brief) == 0
+    assert dmb_("report", run) == dmb_("card", run) == 0
+    for name in ("run.json", "config.json", "metrics.jsonl", "report.html", "README.md"):
+        assert str(tmp_path) not in (run / name).read_text(), name
+    config = json.loads((run / "run.json").read_text())
+    assert config["recipe"]["data"]["source"] == "novel.txt"
+    assert config["command"].startswith("dmb train novel.txt --recipe text")
+    assert config["command"].endswith("--out novel")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # the run knows where its data are
+    assert dmb_("evaluate", run, "--sequences", 4) == dmb_("resume", run, "--score-steps", 3) == 0
+    assert dmb_("train", "--recipe", run, "--out", "again", "--accelerator", "cpu") == 0
+    assert Run.open(Path("again")).recipe.data.source == str(tmp_path / "novel.txt")
+    assert str(tmp_path) not in (run / "run.json").read_text()
+    (run / "local.json").unlink()  # as where it was downloaded
+    assert dmb_("sample", run, "-n", 1, "--calls", 4) == 0
+    assert dmb_("evaluate", run) == 2
+    monkeypatch.chdir(tmp_path)
+    assert dmb_("evaluate", run, "--sequences", 4) == 0

@@ -399,3 +399,31 @@ def test_without_a_home_directory_the_line_says_what_to_set(tmp_path, refused, m
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # a user whom the machine does not know
     line = refused("train", "novel.txt", "--length", "4", "--out", "run")
     assert line.endswith("is in a home directory that does not exist: set $DMB_DATA")
+
+
+DEEP = "[" * 50_000 + "]" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("file", "commands"),
+    [
+        ("run.json", ["evaluate run", "resume run", "train --recipe run --show"]),
+        ("config.json", ["evaluate run", "sample run"]),
+        ("evaluation.json", ["evaluate run --sequences 2", "report run"]),
+        ("metrics.jsonl", ["evaluate run", "report run"]),
+    ],
+)
+def test_json_of_brackets_within_brackets_is_one_line(run, refused, file, commands):
+    path = run / file
+    for content in (DEEP + "\n", f'{{"bits": {DEEP}}}\n'):
+        path.write_text(content)
+        for words in commands:
+            assert file in refused(*words.split())
+
+
+@pytest.mark.parametrize("bits", [{}, {"train": 1.0}, {"train": None, "validation": None, "test": None}])
+def test_a_run_is_resumed_and_reported_whatever_the_bits_of_its_marginals(run, bits):
+    config = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(config | {"unigram_bits": bits}))
+    assert dmb_("resume", run, "--score-steps", 5, "--accelerator", "cpu") == 0
+    assert dmb_("report", run) == 0

@@ -106,6 +106,38 @@ def test_other_methods_are_refused(method):
     assert (status, body, inside) == (405, f"a request must be GET, HEAD or POST, got {method}\n".encode(), [])
 
 
+def test_passwords_are_not_guessed_in_a_row(tmp_path, monkeypatch):
+    now, sent = [1000.0], []
+    monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 400, "headers": []})
+
+    async def send(message):
+        sent.append(message)
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    door = guard.Guard(app, None, tmp_path)
+
+    def tried(address, path="/login", method="POST"):
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "client": (address, 1234)}
+        sent.clear()
+        asyncio.run(door(scope, receive, send))
+        return sent[0]["status"]
+
+    assert [tried("10.0.0.1") for _ in range(12)] == [400] * 10 + [429] * 2
+    assert sent[1]["body"] == b"too many logins: wait a minute\n"
+    assert tried("10.0.0.1", "/login/") == 429
+    assert tried("10.0.0.1", method="GET") == tried("10.0.0.2") == 400
+    now[0] += 61
+    assert [tried("10.0.0.1") for _ in range(11)] == [400] * 10 + [429]
+    for number in range(1100):
+        tried(f"10.1.{number // 250}.{number % 250}")
+    assert len(door.logins) <= 1000
+
+
 def test_a_web_socket_is_closed(tmp_path):
     sent = []
 

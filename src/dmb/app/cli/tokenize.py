@@ -1,6 +1,5 @@
 """`dmb tokenize`."""
 
-import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from dmb import data
 from dmb._core.configuration import typed
-from dmb._core.files import append_line, to_json, write_json
+from dmb._core.files import append_line, from_json, to_json, write_json
 from dmb.app.cli.parsing import OnDevice, parsed
 from dmb.app.cli.settings import from_anywhere
 from dmb.app.display import Display, counting, notes, of_first_process, say
@@ -92,7 +91,7 @@ def _begun(flags: Tokenize) -> Tokenize:
     """These flags, but with the source, the size and the settings of the existing folder."""
     file = flags.out / SETTINGS
     with as_value_error(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
-        begun = json.loads(file.read_text(encoding="utf-8"))
+        begun = from_json(file.read_text(encoding="utf-8"))
         settings, size = typed(TokenizerSettings, begun["settings"]), begun.get("size")
         return replace(flags, source=begun["source"], size=size, settings=settings)
 

@@ -1,6 +1,5 @@
 """What is to be compared: which rows, with how many seeds, and the run of each in a folder of its own."""
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Collection
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dmb._core.configuration import typed
-from dmb._core.files import read_sizes, write_json
+from dmb._core.files import from_json, read_sizes, write_json
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.compare.rows import ROWS, Row
 from dmb.app.evaluation import Likelihood, SamplerBound
@@ -155,7 +154,7 @@ class Plan:
         if not file.is_file():
             return self
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))["comparison"]
+            found = from_json(file.read_text(encoding="utf-8"))["comparison"]
             recipe, rows = Recipe.from_json(found["recipe"]), _chosen(self.data, found["rows"])
             there = typed(Plan, found | {"recipe": recipe, "rows": rows, "data": self.data, "out": self.out})
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -11,7 +11,6 @@ train_labels.npy          its class labels, if there are any; also of the other 
 tokenizer.json            a summary; written last: a folder without it is not finished
 """
 
-import json
 import shutil
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from dmb._core.files import write_array, write_json
+from dmb._core.files import from_json, write_array, write_json
 from dmb.app.images.autoencoder import VQVAE
 from dmb.data import Codec, DataSet, Grid, ImageCodec, Picture, Rows
 from dmb.data.codecs.base import filled
@@ -217,7 +216,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     """What `tokenizer.json` says."""
     file = folder / SUMMARY
     with as_value_error(f"{file} cannot be read", OSError, ValueError):
-        about = json.loads(file.read_text(encoding="utf-8"))
+        about = from_json(file.read_text(encoding="utf-8"))
     version = about.get("format") if isinstance(about, dict) else None
     if version != FORMAT:
         raise ValueError(f"{file} must have format {FORMAT}, which this version of dmb reads, got {version}")

@@ -5,6 +5,7 @@ You may replace a section by your own: any frozen dataclass with the method `loa
 """
 
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import dmb.data
@@ -98,6 +99,11 @@ class Recipe:
             raise ValueError(f"no setting called {', '.join(settings)}: choose from {', '.join(self.settings())}")
         return replace(self, **changes)
 
+    def public(self) -> "Recipe":
+        """The recipe as others may read it: of every full path, the last part."""
+        settings = {name: public(value) for name, value in _by_name(self.settings()).items()}
+        return replace(self.changed(**settings), name=public(self.name))
+
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON."""
         return asdict(self)
@@ -138,10 +144,19 @@ class Recipe:
         model.check_round_trip()
         dmb.training.check_trainable(model, data, self.training, fabric)
 
-    def describe(self, model: "dmb.Bridge") -> str:
-        """How the model is trained, and for how long."""
-        settings = self.training
-        return f"{settings.total_steps:,} steps of Score-learning {model.describe_training(settings)}"
+    def describe(self, model: "dmb.Bridge", steps: str | None = None) -> str:
+        """How the model is trained, with so many steps; default: all."""
+        steps = steps or f"{self.training.total_steps:,}"
+        return f"{steps} steps of Score-learning {model.describe_training(self.training)}"
+
+
+def public(value: Any) -> Any:
+    """A setting as others may read it: without the folders of one machine.
+
+    >>> public("/home/me/novel.txt"), public("runs/novel"), public(7)
+    ('novel.txt', 'runs/novel', 7)
+    """
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def as_flags(settings: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from tyro.conf import Fixed
 
 import dmb.data
 import dmb.tables
-from dmb.data.kinds import Kind
+from dmb.data.kinds import HeldOut, Kind
 from dmb.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class DataChoice:
         read_as: Read a file as this kind of data; None: as its extension says.
         length: Tokens per sequence, for text; for records, symbols of the longest one to keep.
         encoding: How text becomes tokens: characters, bytes, or the path of a Hugging Face tokenizer.json.
+        held_out: Where validation and test text of a text file come from: up to 50 places spread over it, or its last
+            tenth (end).
         levels: Levels per channel of an image; None: 256.
         size: Crop each image to a square and resize it to this many pixels a side; None: use images of one size
             unchanged.
@@ -124,6 +126,7 @@ class DataChoice:
     read_as: Kind | None = None
     length: int | None = None
     encoding: str = "characters"
+    held_out: HeldOut = "spread"
     levels: int | None = None
     size: int | None = None
     most_states: int | None = None

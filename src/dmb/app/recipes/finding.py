@@ -2,7 +2,6 @@
 
 import difflib
 import importlib.util
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -12,8 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 from dmb import tables
+from dmb._core.files import from_json
 from dmb.app.recipes import settings
-from dmb.app.recipes.base import Recipe, as_flags
+from dmb.app.recipes.base import Recipe, as_flags, public
 from dmb.data.reading import arrays, as_value_error
 
 Maker = Callable[[], Recipe]
@@ -25,6 +25,8 @@ RECIPES: dict[str, Maker] = {maker.__name__: maker for maker in (
 )}  # fmt: skip
 """All recipes by name."""
 
+LOCAL = "local.json"
+"""The file of a run folder that says where its data lie, not to be published."""
 TRAINING_SHARE = 0.8
 """Share of the rows of a table that are trained on."""
 MLP_SIZE = 1 << 15
@@ -57,14 +59,26 @@ def recipe(which: str) -> Recipe:
     file = path / "run.json" if path.is_dir() else path
     if file.is_file() and file.suffix == ".json":
         with as_value_error(f"{file} does not contain a recipe", ValueError, KeyError, TypeError, AttributeError):
-            config = json.loads(file.read_text(encoding="utf-8"))
+            config = from_json(file.read_text(encoding="utf-8"))
             config = config.get("recipe", config)  # of a run, or alone
             if ".py:" not in config["name"]:
-                return Recipe.from_json(config)
+                return with_places(Recipe.from_json(config), path)
         raise ValueError(f"{which} uses your own recipe: give --recipe {config['name']} instead")
     close = difflib.get_close_matches(which, RECIPES, n=1)
     hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(RECIPES)}, or give FILE.py:FUNCTION"
     raise ValueError(f"no recipe called {which!r}: {hint}")
+
+
+def with_places(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe of a run with the full paths of its files on this machine, which the run keeps apart."""
+    file = folder / LOCAL
+    if not file.is_file():
+        return recipe
+    with as_value_error(f"{file} does not say where files lie"):
+        places = from_json(file.read_text(encoding="utf-8"))
+        names = recipe.settings()
+        kept = {name: place for name, place in places.items() if names.get(name) == public(place)}
+        return recipe.changed(**{name.rpartition(".")[2]: place for name, place in kept.items()})
 
 
 def recipe_for(source: str) -> Recipe:
@@ -97,6 +111,8 @@ def recipe_for(source: str) -> Recipe:
 def command_line(wanted: Recipe, out: Path | None = None) -> str:
     """The command that trains a recipe: its data, the recipe that it started from, and every setting that was changed.
 
+    Of full paths it names the last part: the command repeats a run where the data lie.
+
     >>> command_line(recipe("digits").changed(width=64))
     'dmb train digits --recipe digits --width 64'
     """
@@ -106,7 +122,7 @@ def command_line(wanted: Recipe, out: Path | None = None) -> str:
     changes = recipe(wanted.name).adapted_to(wanted).differences(wanted)
     flags = as_flags({name: value for name, value in changes.items() if name.rpartition(".")[2] not in idle})
     words = ["dmb", "train", wanted.data.source, "--recipe", wanted.name, *flags]
-    return shlex.join(words + ([] if out is None else ["--out", str(out)]))
+    return shlex.join(map(public, words + ([] if out is None else ["--out", str(out)])))
 
 
 def _from_python(which: str) -> Recipe:

@@ -13,7 +13,7 @@ from dmb._core.files import written_whole
 from dmb._core.pretrained import CARD, LIBRARY, TAGS
 from dmb.app.display import duration
 from dmb.app.evaluation import Likelihood
-from dmb.app.recipes import command_line
+from dmb.app.recipes import command_line, public
 from dmb.app.report.contents import MOVED, OpenRun
 from dmb.app.runs import Run
 from dmb.data.codecs import Columns, ImageCodec, Records, Text
@@ -53,15 +53,14 @@ def write_card(run: Run, path: Path | None = None, *, licence: str | None = None
 
 def render(run: Run, licence: str | None = None) -> str:
     """The card as text."""
-    opened, recipe = OpenRun(run), run.recipe
+    opened, name, folder = OpenRun(run), public(run.recipe.name), public(str(run.path))
     bounds = [b for b in opened.bounds.values() if opened.best is not None and b.step == opened.best.step]
-    training = command_line(recipe.changed(source=_public(recipe.data.source)), Path(_public(run.path)))
     body = CARDS.get_template("card.jinja").render(
         run=run, opened=opened, bridge=opened.bridge, best=opened.best, name=opened.source or "data",
         bounds=[(bound, _evaluation(run, bound)) for bound in bounds], last=next(reversed(opened.records), None),
         process=opened.bridge.corruption.describe(), learned=_learned(opened), licence=licence, code=code, block=block,
-        duration=duration, finite=math.isfinite, folder=shlex.quote(_public(run.path)), version=__version__,
-        mark=Markdown(MARK), command=training, own=repr(recipe.name) if ".py:" in recipe.name else None,
+        duration=duration, finite=math.isfinite, folder=shlex.quote(folder), version=__version__,
+        mark=Markdown(MARK), command=command_line(run.recipe, run.path), own=repr(name) if ".py:" in name else None,
         size=sum(p.numel() for p in opened.bridge.network.parameters()),
     )  # fmt: skip
     return f"---\n{_front_matter(opened, bounds, licence)}---\n\n{body}\n"
@@ -87,14 +86,9 @@ def _front_matter(opened: OpenRun, bounds: Sequence[Likelihood], licence: str | 
     return f"{data.to_yaml()}\n"
 
 
-def _public(path: str | Path) -> str:
-    """A path as others may read it: without the folders of one machine."""
-    return Path(path).name if Path(path).is_absolute() else str(path)
-
-
 def _evaluation(run: Run, bound: Likelihood) -> str:
     """The command that computes this bound again."""
-    words = ["dmb", "evaluate", _public(run.path), "--split", bound.split]
+    words = ["dmb", "evaluate", public(str(run.path)), "--split", bound.split]
     words += ["--samples", str(bound.samples), "--seed", str(bound.seed)]
     words += ["--sequences", str(bound.sequences)] if bound.sequences < bound.of_sequences else []
     return shlex.join(words)

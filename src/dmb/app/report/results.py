@@ -1,11 +1,11 @@
 """The parts of a report that are numbers: headline, results and settings, curves."""
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 
+from dmb._core.files import from_json
 from dmb.app.display import duration
 from dmb.app.evaluation import Likelihood, RecordQuality, TableQuality
 from dmb.app.records import Record, read_records, read_tables, validations
@@ -58,14 +58,14 @@ def results(contents: Contents) -> list[Block]:
     blocks.append(Block(kind="facts", body=facts(contents)))
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
-        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        found = from_json((folder / "summary.json").read_text(encoding="utf-8"))
         about = (
             f"Images and their reconstructions: PSNR {found['psnr']:.2f} dB over test images; "
             f"{found['codes']:,} codes, perplexity {found['perplexity']:.1f}."
         )
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
-    recipe = contents.run.recipe
+    recipe = contents.run.recipe.public()
     settings = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
     return [*blocks, Block(kind="settings", body=settings.items())]
 

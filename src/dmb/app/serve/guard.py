@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import time
+from collections import deque
 from pathlib import Path
 
 from starlette.responses import Response
@@ -9,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGEST_BODY = 8 << 20  # bytes of a request: a picture to upload, or a long template
 LARGEST_LOGIN = 1 << 12  # the same of those who have no password yet
+LOGINS = 10  # of one address per minute, whether right or wrong
 # bytes of all requests that are being read; of all files that are stored; for which a file counts at least, so that
 # small ones are limited in number
 MOST_SENT, MOST_STORED, LEAST_FILE = 128 << 20, 128 << 20, 1 << 16
@@ -40,7 +43,8 @@ form.onsubmit = async event => {
   event.preventDefault()
   const answer = await fetch("login", {method: "POST", body: new URLSearchParams(new FormData(form))})
   if (answer.ok) location.reload()
-  else document.querySelector("p").textContent = "Wrong user or password."
+  else document.querySelector("p").textContent =
+    answer.status == 429 ? await answer.text() : "Wrong user or password."
 }
 </script></html>"""
 
@@ -58,6 +62,7 @@ class Guard:
     def __init__(self, app: ASGIApp, hosts: set[str] | None, folder: Path):
         self.app, self.hosts, self.folder = app, hosts, folder
         self.own, self.sent = set(folder.rglob("*")), 0
+        self.logins = deque[tuple[float, str]](maxlen=100 * LOGINS)  # when, and from which address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,6 +88,8 @@ class Guard:
             code, why = 404, "there is nothing here"
         elif not is_login and not await self._is_logged_in(scope):
             code, why = 401, LOGIN if path == "/" else "log in first"
+        elif is_login and method == "POST" and self._too_many_logins(scope):
+            code, why = 429, "too many logins: wait a minute"
         elif not length.isdigit() or int(length) > largest:
             code, why = 413, f"a request must have at most {largest >> 10:,} KB"
         elif self.sent + int(length) > MOST_SENT:
@@ -118,6 +125,14 @@ class Guard:
         asked = {"method": "GET", "path": "/gradio_api/login_check", "raw_path": b"/gradio_api/login_check"}
         await self.app({**scope, **asked, "query_string": b""}, receive, send)
         return answers[:1] == [200]
+
+    def _too_many_logins(self, scope: Scope) -> bool:
+        """Whether this address has tried too often; if not, this try counts, too."""
+        now, address = time.monotonic(), (scope.get("client") or ("",))[0]
+        if sum(other == address and now - then < 60 for then, other in self.logins) >= LOGINS:
+            return True
+        self.logins.append((now, address))
+        return False
 
     def make_room(self) -> None:
         """Delete the oldest files of visitors, uploaded or made for download, until no more than the limit are left."""

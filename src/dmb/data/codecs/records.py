@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb._core import checks
-from dmb._core.files import written_whole
+from dmb._core.files import from_json, written_whole
 from dmb.data.codecs.base import Codec, shortened
 from dmb.data.codecs.text import Characters
 from dmb.data.lengths import BLANK
@@ -182,8 +182,8 @@ class JsonLines(Records):
         texts, others = list[str](), set[str]()
         place: str | None = None
         for number, line in lines:
-            with as_value_error(f"line {number:,} is not JSON", ValueError, RecursionError):  # brackets within brackets
-                value = json.loads(line)
+            with as_value_error(f"line {number:,} is not JSON", ValueError):
+                value = from_json(line)
             field: str | None = None
             if isinstance(value, dict):
                 strings = [name for name, each in value.items() if isinstance(each, str)]

@@ -118,7 +118,8 @@ def pydocs(length: int = 64) -> DataSet:
     made_from = [PYDOCS_FORMAT, platform.python_version()]
     tokens = cached("pydocs", made_from, lambda: [codec.encode(_documents()).astype(np.uint8)])
     splits = split_stream(tokens, codec.num_states, length)
-    return DataSet(name="pydocs", source="pydocs", codec=codec, **splits._asdict())
+    notes = ("documents are in random order; validation and test text are the last tenth",)
+    return DataSet(name="pydocs", source="pydocs", codec=codec, **splits._asdict(), notes=notes)
 
 
 def _documents() -> str:

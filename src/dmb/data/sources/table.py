@@ -178,7 +178,8 @@ def _read_parquet(path: Path) -> Table:
         plain = column.cast(pyarrow.string()) if kinds.is_null(column.type) else column
         encoded = plain.combine_chunks().dictionary_encode(null_encoding="encode")
         codes[:, index] = encoded.indices.to_numpy(zero_copy_only=False)
-        distinct.append(encoded.dictionary.to_pylist())
+        with as_value_error(f"column {name!r} cannot be read"):  # dates that Python does not know
+            distinct.append(encoded.dictionary.to_pylist())
     return Table(names, codes, distinct, [])
 
 
@@ -230,6 +231,8 @@ def tokens_of(content: Table, codec: Columns, gaps: bool = False) -> np.ndarray:
     names = [name for name in content.names if name not in codec.left_out]
     if not gaps and set(names) != set(codec.names):
         raise ValueError(f"columns must be {shortened(codec.names)}, got {shortened(content.names)}")
+    if not set(names) & set(codec.names):
+        raise ValueError(f"the table must have one of the columns {shortened(codec.names)}, got {shortened(names)}")
     kind = np.int64 if gaps else np.min_scalar_type(codec.num_states - 1)
     tokens = np.full((len(content.codes), len(codec.names)), -1 if gaps else 0, dtype=kind)
     for position, (name, column) in enumerate(zip(codec.names, codec.columns, strict=True)):

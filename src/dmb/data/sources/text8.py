@@ -33,7 +33,8 @@ def text8(length: int = 256) -> DataSet:
     """
     codec = Characters(ALPHABET)
     splits = split_stream(_tokens(), codec.num_states, length)
-    return DataSet(name="text8", source="text8", codec=codec, **splits._asdict())
+    notes = ("split as published: 90 million letters to train, then 5 to validate, then 5 to test",)
+    return DataSet(name="text8", source="text8", codec=codec, **splits._asdict(), notes=notes)
 
 
 def prepare_text8(source: Path | None = None, progress: Progress | None = None) -> Path:
