@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn import functional as F
 
 from dmb._core.configuration import Configurable
 from dmb.app import recipes
@@ -27,7 +28,7 @@ def autoencoder(channels=3, seed=0):
         vqvae = VQVAE(size=8, channels=channels, grid=4, codes=16, width=8).eval()
     pixels = torch.from_numpy(IMAGES[..., :channels])
     with torch.no_grad():
-        vectors = vqvae._vectors(vqvae._pixels(pixels)).flatten(0, 1)
+        vectors = F.normalize(vqvae._vectors(vqvae._pixels(pixels)).flatten(0, 1), dim=1)
         vqvae.load_tensors(vqvae.tensors() | {"codebook": vectors[:: len(vectors) // 16][:16]})
         for weights in vqvae.decoder.parameters():
             weights *= 3  # or all images would be grey

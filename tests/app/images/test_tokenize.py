@@ -73,6 +73,18 @@ def test_it_goes_on_with_the_settings_it_had_unless_others_are_given(tmp_path, c
     assert tokenize("--resume", "--accelerator", "cpu") == 0  # there is nothing left to do but the codes
 
 
+def test_a_tokenizer_begun_before_codes_were_directions_goes_on_with_points(tmp_path):
+    assert tokenize(*SMALL, "--no-cosine") == 0
+    file = tmp_path / "codes" / "tokenizer-settings.json"
+    begun = json.loads(file.read_text())
+    del begun["settings"]["cosine"]
+    file.write_text(json.dumps(begun))
+    with pytest.raises(ValueError, match="--cosine cannot change during training: leave it out, or give False"):
+        tokenize("--resume", "--cosine")
+    assert tokenize("--resume", "--steps", 8, "--accelerator", "cpu") == 0
+    assert not VQVAE.from_pretrained(tmp_path / "codes").cosine
+
+
 def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
     assert tokenize(*SMALL, out="straight") == 0
     for stop in (1, 4, 5):

@@ -234,7 +234,7 @@ def test_two_processes_learn_what_one_does(tmp_path):
 
 
 def test_a_vqvae_has_the_size_of_its_images_and_its_first_weights_from_the_seed():
-    sizes = {"grid": 4, "codes": 32, "width": 8, "blocks": 1, "code_width": 4, "decay": 0.8, "revive": 0.2}
+    sizes = {"grid": 4, "codes": 32, "width": 8, "blocks": 1, "code_width": 4, "cosine": False, "decay": 0.8, "revive": 0.2}  # fmt: skip
     vqvae = TokenizerSettings(**sizes).build(pictures(size=16))
     assert vqvae.config() == {"size": 16, "channels": 1} | sizes
     torch.manual_seed(3)

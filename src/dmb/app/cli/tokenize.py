@@ -93,7 +93,8 @@ def _begun(flags: Tokenize) -> Tokenize:
     file = flags.out / SETTINGS
     with as_value_error(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
         begun = json.loads(file.read_text(encoding="utf-8"))
-        settings, size = typed(TokenizerSettings, begun["settings"]), begun.get("size")
+        # what runs that were begun before these settings existed did
+        settings, size = typed(TokenizerSettings, {"cosine": False} | begun["settings"]), begun.get("size")
         return replace(flags, source=begun["source"], size=size, settings=settings)
 
 

@@ -32,6 +32,7 @@ class TokenizerSettings:
         width: Channels of the convolutions at the grid.
         blocks: Residual blocks in the encoder, and in the decoder.
         code_width: Dimension of a code's vector.
+        cosine: Codes are directions, and the nearest is that of the highest cosine; otherwise they are points.
         decay: Decay per step of the moving averages that codes follow.
         revive: A code used less often than this share of the mean is moved to where images are.
         steps: Number of training steps.
@@ -57,6 +58,7 @@ class TokenizerSettings:
     width: int = 64
     blocks: int = 2
     code_width: int = 16
+    cosine: bool = True
     decay: float = 0.9
     revive: float = 0.1
 
@@ -86,7 +88,7 @@ class TokenizerSettings:
 
     def sizes(self) -> dict[str, Any]:
         """What defines the VQ-VAE besides its images, and cannot change during training."""
-        names = ("grid", "codes", "width", "blocks", "code_width", "decay", "revive")
+        names = ("grid", "codes", "width", "blocks", "code_width", "cosine", "decay", "revive")
         return {name: getattr(self, name) for name in names}
 
     def build(self, data: DataSet) -> VQVAE:
