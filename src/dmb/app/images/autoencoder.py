@@ -116,6 +116,10 @@ class VQVAE(Pretrained):
             parts.append(((image + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous())
         return torch.cat(parts)
 
+    def decoded(self, images: UInt8[Tensor, "b h w c"]) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
+        """Pixels in [-1, 1], and what the decoder makes of their codes: a gradient reaches the decoder alone."""
+        return self._pixels(images), self._image(self.quantizer.codebook[self.encode(images)])
+
     def reconstruct(self, images: UInt8[Tensor, "b h w c"]) -> UInt8[Tensor, "b h w c"]:
         """What is left of images after the codes."""
         return self.decode(self.encode(images))

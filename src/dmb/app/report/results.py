@@ -63,6 +63,8 @@ def results(contents: Contents) -> list[Block]:
             f"Images and their reconstructions: PSNR {found['psnr']:.2f} dB over test images; "
             f"{found['codes']:,} codes, perplexity {found['perplexity']:.1f}."
         )
+        if alone := found.get("adversarial_steps"):
+            about += f" For its last {alone:,} steps the decoder alone learned, against a discriminator of patches."
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
     recipe = contents.run.recipe
