@@ -8,6 +8,7 @@ from dmb.app.evaluation.images import (
     fid as fid,
     image_quality as image_quality,
     inception_score as inception_score,
+    precision_recall as precision_recall,
 )
 from dmb.app.evaluation.inception import Inception as Inception
 from dmb.app.evaluation.likelihood import (

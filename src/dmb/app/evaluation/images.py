@@ -1,11 +1,11 @@
-"""The Fréchet Inception Distance and the Inception Score; of a model, beside what a perfect model could reach."""
+"""The Fréchet Inception Distance, precision and recall, and the Inception Score; of a model, and of a perfect one."""
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from dmb.data.reading import Progress, ignore_progress
 
 _CHUNK, _BATCH = 256, 16  # images per file of the cache, about a minute's work of a core; images per network call
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
+_NEIGHBOURS, _ROWS = 3, 512  # by which precision and recall go, as published; distances to so many images at once
+_PAIRS = 100  # samples that are shown beside training images
 
 
 @runtime_checkable
@@ -96,6 +98,37 @@ def fid(features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"]) -> f
     return max(0.0, float(distance))  # rounding can take a distance of 0 below it
 
 
+def precision_recall(
+    features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"], neighbours: int = _NEIGHBOURS
+) -> tuple[float, float]:
+    """The share of `a` that lies among `b`, and that of `b` among `a` (Kynkäänniemi et al. 2019).
+
+    With `a` of samples and `b` of real images: how many samples are like real images, and how many real images are
+    like samples. A vector lies among others if it is no further from one of them than the nearest of the others but
+    `neighbours - 1` are from that one. Compare only figures of equal numbers.
+
+    >>> a, b = torch.tensor([[0.0], [1.0], [9.0]]), torch.tensor([[0.0], [2.0], [3.0]])
+    >>> precision_recall(a, b, neighbours=1)         # 9 is not within 1 of 3; all of `b` are within 8 of 9
+    (0.6666666666666666, 1.0)
+    """
+    for name, values in (("features_a", features_a), ("features_b", features_b)):
+        if values.ndim != 2 or len(values) <= neighbours:
+            raise ValueError(f"{name} must be [more than {neighbours} images, features], got {list(values.shape)}")
+        _check_finite(name, values)
+    a, b = features_a.cpu().double(), features_b.cpu().double()
+    return _share_among(a, b, neighbours), _share_among(b, a, neighbours)
+
+
+def _share_among(these: Tensor, others: Tensor, neighbours: int) -> float:
+    inside = torch.zeros(len(these), dtype=torch.bool)
+    for rows in torch.arange(len(others)).split(_ROWS):
+        between = torch.cdist(others[rows], others)
+        between[torch.arange(len(rows)), rows] = torch.inf  # no one is a neighbour of itself
+        radius = between.kthvalue(neighbours, dim=1).values
+        inside |= (torch.cdist(these, others[rows]) <= radius).any(1)
+    return float(inside.double().mean())
+
+
 def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int = 0) -> tuple[float, float]:
     """`exp E[KL(p(y|x) | p(y))]` (Salimans et al. 2016): its mean and standard deviation over parts of the set.
 
@@ -136,6 +169,8 @@ class ImageQuality:
         fid: the distance of samples.
         floor: the distance of training images after the codec: what a perfect model would reach.
         real: the distance of unchanged training images: the floor if the codec lost nothing.
+        precision, recall: of samples, see `precision_recall`; None of fewer than 4 images.
+        floor_precision, floor_recall: of training images after the codec.
         num_features: number of features of the Inception network.
         inception_score: of the samples, if it was wanted.
         inception_score_deviation: standard deviation over parts of the samples.
@@ -143,11 +178,17 @@ class ImageQuality:
         step: the step of the run's model, where a run has stored the result.
     """
 
+    kind: ClassVar[str] = "images at calls"
+
     split: str
     images: int
     fid: float
     floor: float
     real: float
+    precision: float | None = None
+    recall: float | None = None
+    floor_precision: float | None = None
+    floor_recall: float | None = None
     num_features: int
     inception_score: float | None = None
     inception_score_deviation: float | None = None
@@ -157,6 +198,11 @@ class ImageQuality:
     seed: int
     step: int | None = None
 
+    @property
+    def what(self) -> str:
+        """Its name among the results of several numbers of calls."""
+        return f"{self.calls} calls"
+
     def __str__(self) -> str:
         calls = "" if self.calls is None else f", {self.calls} calls"
         how = self.sampler + calls + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
@@ -164,12 +210,29 @@ class ImageQuality:
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
         lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (unchanged)")
+        if self.precision is not None:
+            perfect = f"{self.floor_precision:.3f} and {self.floor_recall:.3f}"
+            lines.append(
+                f"precision {self.precision:.3f}, recall {self.recall:.3f} (training images after the codec: {perfect})"
+            )
         if self.images <= self.num_features:
             lines.append(
                 f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
                 "the figures mean little; do not compare them with others"
             )
         return "\n".join(lines)
+
+
+class Others(NamedTuple):
+    """Training images with their features, the features of the split, and the figures of training images."""
+
+    training: UInt8[np.ndarray, "k h w c"]
+    training_features: Float[Tensor, "k f"]
+    wanted: Float[Tensor, "k f"]
+    real: float
+    floor: float
+    precision: float | None
+    recall: float | None
 
 
 class RealImages:
@@ -208,6 +271,7 @@ class RealImages:
                 )
         self.originals = originals(data)
         self.network = Inception.load(weights)
+        self._others: Others | None = None
         if score and self.network.classifier is None:
             raise ValueError(NO_CLASSIFIER)
 
@@ -224,6 +288,28 @@ class RealImages:
             found.append(some)
             progress(sum(map(len, found)), self.images)
         return np.concatenate(found)
+
+    def features(
+        self, images: UInt8[np.ndarray, "k h w c"], what: str, device: torch.device, progress: Stages
+    ) -> Float[Tensor, "k f"]:
+        """What the network sees in images, which `what` names."""
+        with progress(f"features of {len(images):,} {what}") as advance:
+            return features(self.network.to(device), images, progress=advance)
+
+    def others(self, device: torch.device, progress: Stages) -> "Others":
+        """What samples are compared with, the same for all of them: it is computed once."""
+        if self._others is None:
+            training = self.pictures("train")
+            with progress("training images through the codec") as advance:
+                after = self.pictures("train", decoded=True, progress=advance)
+            wanted = self.features(self.pictures(self.split), f"{self.split} images", device, progress)
+            seen = self.features(training, "training images", device, progress)
+            real = fid(seen, wanted)
+            lossless = np.array_equal(training, after)
+            back = seen if lossless else self.features(after, "training images after the codec", device, progress)
+            shares = precision_recall(back, wanted) if self.images > _NEIGHBOURS else (None, None)
+            self._others = Others(training, seen, wanted, real, real if lossless else fid(back, wanted), *shares)
+        return self._others
 
     def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
         """Classes of the training images, for the samples to have them as often; None if the model knows no classes."""
@@ -243,6 +329,7 @@ def image_quality(
     sampler: str | None = None,
     guidance: float = 1.0,
     seed: int = 0,
+    nearest: Path | None = None,
     progress: Stages = unwatched,
 ) -> ImageQuality:
     """Draw as many samples as there are real images, and compare.
@@ -257,6 +344,8 @@ def image_quality(
         calls: network calls per sample; default: 64, for a sampler that has a number of them.
         sampler, guidance: see `Bridge.sample`.
         seed: of the samples.
+        nearest: a picture (.png) to write: the first 100 samples, each beside the training image nearest to it, of as
+            many as there are samples, in the space of features.
         progress: see `drawing.Stages`.
     """
     sampler = bridge.samplers[0] if sampler is None else sampler
@@ -269,26 +358,24 @@ def image_quality(
             progress=advance,
         )  # fmt: skip
         samples = np.concatenate([real.codec.images(part) for part in tokens])
-
-    def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
-        with progress(f"features of {len(images):,} {what}") as advance:
-            return features(real.network.to(bridge.device), images, progress=advance)
-
-    made = seen(samples, "samples")
-    training = real.pictures("train")
-    with progress("training images through the codec") as advance:
-        reconstructed = real.pictures("train", decoded=True, progress=advance)
-    wanted = seen(real.pictures(real.split), f"{real.split} images")
-    best = fid(seen(training, "training images"), wanted)
-    lossless = np.array_equal(training, reconstructed)
+    made = real.features(samples, "samples", bridge.device, progress)
+    others = real.others(bridge.device, progress)
+    if nearest is not None:
+        write_pairs(nearest, samples[:_PAIRS], others.training, made[:_PAIRS], others.training_features)
     score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
+    enough = real.images > _NEIGHBOURS
+    precision, recall = precision_recall(made, others.wanted) if enough else (None, None)
     return ImageQuality(
         split=real.split,
         images=real.images,
-        fid=fid(made, wanted),
-        floor=best if lossless else fid(seen(reconstructed, "training images after the codec"), wanted),
-        real=best,
-        num_features=wanted.shape[1],
+        fid=fid(made, others.wanted),
+        floor=others.floor,
+        real=others.real,
+        precision=precision,
+        recall=recall,
+        floor_precision=others.precision,
+        floor_recall=others.recall,
+        num_features=made.shape[1],
         inception_score=score,
         inception_score_deviation=deviation,
         sampler=sampler,
@@ -296,6 +383,19 @@ def image_quality(
         guidance=guidance,
         seed=seed,
     )
+
+
+def write_pairs(
+    path: Path,
+    samples: UInt8[np.ndarray, "m h w c"],
+    training: UInt8[np.ndarray, "n h w c"],
+    features_of_samples: Float[Tensor, "m f"],
+    features_of_training: Float[Tensor, "n f"],
+) -> None:
+    """A picture of samples, each beside the training image whose features are nearest to its own: is it a copy?"""
+    closest = torch.cdist(features_of_samples.double(), features_of_training.double()).argmin(1)
+    pairs = np.concatenate([samples, training[closest.numpy()]], axis=2)
+    Picture([*pairs.shape[1:]]).write(path, torch.from_numpy(pairs.reshape(len(pairs), -1)).long())
 
 
 def originals(data: DataSet) -> DataSet:
