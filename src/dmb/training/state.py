@@ -88,8 +88,8 @@ class Learner(ABC):
 
     Args:
         best: the model that is handed in. From the first evaluation on it has the best weights so far.
-        settings: has `cycles`, `total_steps`, `score_tolerance`, `tolerance`, `minutes`, `patience`, `log_every`,
-            `evaluate_every` and `keep`, and `score_steps` unless `score_is_over` goes by others.
+        settings: has `cycles`, `score_steps`, `total_steps`, `score_tolerance`, `tolerance`, `minutes`, `patience`,
+            `log_every`, `evaluate_every` and `keep`.
         fabric: the engine that places, wraps and synchronises the network.
     """
 
@@ -111,14 +111,6 @@ class Learner(ABC):
 
     def estimate_marginals(self) -> None:  # noqa: B027
         """Replace `p_0` by the model's own marginals (Eq. 10), if it has a use for them."""
-
-    def score_is_over(self) -> bool:
-        """Whether Score-learning of this cycle has taken all its steps."""
-        return bool(self.progress.phase_step >= self.settings.score_steps)
-
-    def is_stale(self) -> bool:
-        """Whether training ends because it has not improved for too long."""
-        return 0 < self.settings.patience <= self.progress.stale
 
     @abstractmethod
     def score_step(self) -> tuple[float, float]:

@@ -224,7 +224,7 @@ class Trainer:
         progress, running = self.progress, self.progress.running_bits
         known = running is not None and progress.phase_step >= RUNNING_STEPS
         low = known and running < self.settings.score_tolerance
-        return low or self.learner.score_is_over()
+        return low or progress.phase_step >= self.settings.score_steps
 
     # -- after every step ---------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Trainer:
             self.learner.best.write(self.folder)
 
     def _check_patience(self) -> None:
-        if self.learner.is_stale():
+        if 0 < self.settings.patience <= self.progress.stale:
             raise EndsEarly
 
     def _at_best(self) -> Checkpoint | None:

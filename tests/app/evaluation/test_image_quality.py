@@ -189,7 +189,7 @@ def test_precision_is_for_samples_that_are_like_data_and_recall_for_data_that_ar
 
 def test_mistakes_about_precision_are_named():
     points = torch.zeros(5, 2)
-    with pytest.raises(ValueError, match=r"features_a must be \[more than 3 images, features\], got \[3, 2\]"):
+    with pytest.raises(ValueError, match=r"features_a must be \[at least 4 images, 2 features\], got \[3, 2\]"):
         precision_recall(points[:3], points)
     with pytest.raises(ValueError, match="features_b must be finite, got nan or inf in row 0"):
         precision_recall(points, points * math.nan)
@@ -421,8 +421,7 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
         ("--images 0", "images must be at least 2 for FID, got 0"),
         ("--images 40 --calls 0", "calls must be at least 1, got 0"),
         ("--images 40 --guidance 2", "guidance .*"),
-        ("--images 40 --calls 1 2 --nearest x.png", "--nearest is for samples of one number of calls, got 2 numbers"),
-        ("--images 40 --nearest x.npy", "--nearest must end in .png, got x.npy"),
+        ("--images 40 --nearest x.txt", "--nearest must be .*, got x.txt"),
         ("--score --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
     ],
 )

@@ -9,7 +9,7 @@ from tyro.conf import arg
 from dmb._core.files import to_json
 from dmb.app.cli.parsing import AsJson, OnDevice, OwnRecipe, RunFolder, SamplerName, Split, command
 from dmb.app.display import counting, notes
-from dmb.app.evaluation import ImageQuality, RealImages, image_quality
+from dmb.app.evaluation import ImageQuality, RealImages, image_qualities
 from dmb.app.runs import Run, of_step
 from dmb.training.engine import device
 
@@ -45,8 +45,8 @@ def fid(
         weights: weights of the Inception network, if they are not in the data folder. A TorchScript file can run code
             of its own when it is opened: give one only if you trust it. A .pth file cannot.
         seed: seed of the samples.
-        nearest: also write this .png: the first 100 samples, each beside the one of as many training images as there
-            are samples whose features are nearest to its own.
+        nearest: also write this picture: the first 100 samples (of the last number of calls), each beside the training
+            image whose features are nearest to its own, of as many as there are samples.
         json_: print the result as JSON; a list of results for several numbers of calls.
     """
     folder = Run.open(run, recipe)
@@ -55,23 +55,19 @@ def fid(
         data = folder.data(progress=progress)
     real = RealImages(data, split, images=images, weights=weights, score=score)
     if nearest is not None:
-        if len(calls) > 1:
-            raise ValueError(f"--nearest is for samples of one number of calls, got {len(calls)} numbers")
-        if real.codec.check_path(nearest, "--nearest") != ".png":
-            raise ValueError(f"--nearest must end in .png, got {nearest}")
-    results = list[ImageQuality]()
-    for number in dict.fromkeys(calls or (None,)):
-        result = image_quality(
-            bridge, real, calls=number, sampler=sampler, guidance=guidance, seed=seed, nearest=nearest,
-            progress=partial(counting, notes),
-        )  # fmt: skip
+        real.codec.check_path(nearest, "--nearest")
+    numbers, results = [*dict.fromkeys(calls or (None,))], list[ImageQuality]()
+    for result in image_qualities(
+        bridge, real, numbers, sampler=sampler, guidance=guidance, seed=seed, nearest=nearest,
+        progress=partial(counting, notes),
+    ):  # fmt: skip
         results.append(result)
         if not json_:
             print(result, flush=True)
-        folder.add_evaluation(results if len(calls) > 1 else result, evaluated)
+        folder.add_evaluation(results if len(numbers) > 1 else result, evaluated)
     if json_:
         every = [vars(result) | of_step(evaluated) for result in results]
-        print(to_json(every if len(calls) > 1 else every[0]), flush=True)
+        print(to_json(every if len(numbers) > 1 else every[0]), flush=True)
     return 0
 
 

@@ -1,11 +1,11 @@
 """The Fréchet Inception Distance, precision and recall, and the Inception Score; of a model, and of a perfect one."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -85,12 +85,8 @@ def fid(features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"]) -> f
     >>> round(fid(x, 3 * x + 1), 6)                  # 1² + (√2 - 3√2)²
     9.0
     """
-    means, roots, width = [], [], features_b.shape[-1]
-    for name, values in (("features_a", features_a), ("features_b", features_b)):
-        if values.ndim != 2 or len(values) < 2 or values.shape[1] != width:
-            raise ValueError(f"{name} must be [at least 2 images, {width} features], got {list(values.shape)}")
-        _check_finite(name, values)
-        values = values.cpu().double()
+    means, roots = [], []
+    for values in _checked(features_a, features_b, least=2):
         means.append(values.mean(0))
         roots.append(torch.linalg.qr(values - means[-1], mode="r").R / (len(values) - 1) ** 0.5)
     squares = (means[0] - means[1]).square().sum() + sum(root.square().sum() for root in roots)
@@ -111,11 +107,7 @@ def precision_recall(
     >>> precision_recall(a, b, neighbours=1)         # 9 is not within 1 of 3; all of `b` are within 8 of 9
     (0.6666666666666666, 1.0)
     """
-    for name, values in (("features_a", features_a), ("features_b", features_b)):
-        if values.ndim != 2 or len(values) <= neighbours:
-            raise ValueError(f"{name} must be [more than {neighbours} images, features], got {list(values.shape)}")
-        _check_finite(name, values)
-    a, b = features_a.cpu().double(), features_b.cpu().double()
+    a, b = _checked(features_a, features_b, least=neighbours + 1)
     return _share_among(a, b, neighbours), _share_among(b, a, neighbours)
 
 
@@ -151,6 +143,16 @@ def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int
     # the information about the class, as the entropy of all images less that of each
     scores = torch.stack([(entropy(p.mean(0)).sum() - entropy(p).sum(1).mean()).exp() for p in parts])
     return float(scores.mean()), float(scores.std())
+
+
+def _checked(features_a: Tensor, features_b: Tensor, least: int) -> list[Tensor]:
+    """Both in float64; a ValueError if they cannot be compared."""
+    width = features_b.shape[-1]
+    for name, values in (("features_a", features_a), ("features_b", features_b)):
+        if values.ndim != 2 or len(values) < least or values.shape[1] != width:
+            raise ValueError(f"{name} must be [at least {least} images, {width} features], got {list(values.shape)}")
+        _check_finite(name, values)
+    return [features_a.cpu().double(), features_b.cpu().double()]
 
 
 def _check_finite(name: str, values: Tensor) -> None:
@@ -223,18 +225,6 @@ class ImageQuality:
         return "\n".join(lines)
 
 
-class Others(NamedTuple):
-    """Training images with their features, the features of the split, and the figures of training images."""
-
-    training: UInt8[np.ndarray, "k h w c"]
-    training_features: Float[Tensor, "k f"]
-    wanted: Float[Tensor, "k f"]
-    real: float
-    floor: float
-    precision: float | None
-    recall: float | None
-
-
 class RealImages:
     """What samples are compared with: images of a split, spread evenly over it, and as many training images.
 
@@ -271,7 +261,6 @@ class RealImages:
                 )
         self.originals = originals(data)
         self.network = Inception.load(weights)
-        self._others: Others | None = None
         if score and self.network.classifier is None:
             raise ValueError(NO_CLASSIFIER)
 
@@ -288,28 +277,6 @@ class RealImages:
             found.append(some)
             progress(sum(map(len, found)), self.images)
         return np.concatenate(found)
-
-    def features(
-        self, images: UInt8[np.ndarray, "k h w c"], what: str, device: torch.device, progress: Stages
-    ) -> Float[Tensor, "k f"]:
-        """What the network sees in images, which `what` names."""
-        with progress(f"features of {len(images):,} {what}") as advance:
-            return features(self.network.to(device), images, progress=advance)
-
-    def others(self, device: torch.device, progress: Stages) -> "Others":
-        """What samples are compared with, the same for all of them: it is computed once."""
-        if self._others is None:
-            training = self.pictures("train")
-            with progress("training images through the codec") as advance:
-                after = self.pictures("train", decoded=True, progress=advance)
-            wanted = self.features(self.pictures(self.split), f"{self.split} images", device, progress)
-            seen = self.features(training, "training images", device, progress)
-            real = fid(seen, wanted)
-            lossless = np.array_equal(training, after)
-            back = seen if lossless else self.features(after, "training images after the codec", device, progress)
-            shares = precision_recall(back, wanted) if self.images > _NEIGHBOURS else (None, None)
-            self._others = Others(training, seen, wanted, real, real if lossless else fid(back, wanted), *shares)
-        return self._others
 
     def labels(self, bridge: Bridge) -> Int[Tensor, " k"] | None:
         """Classes of the training images, for the samples to have them as often; None if the model knows no classes."""
@@ -329,7 +296,6 @@ def image_quality(
     sampler: str | None = None,
     guidance: float = 1.0,
     seed: int = 0,
-    nearest: Path | None = None,
     progress: Stages = unwatched,
 ) -> ImageQuality:
     """Draw as many samples as there are real images, and compare.
@@ -344,45 +310,81 @@ def image_quality(
         calls: network calls per sample; default: 64, for a sampler that has a number of them.
         sampler, guidance: see `Bridge.sample`.
         seed: of the samples.
-        nearest: a picture (.png) to write: the first 100 samples, each beside the training image nearest to it, of as
-            many as there are samples, in the space of features.
         progress: see `drawing.Stages`.
     """
-    sampler = bridge.samplers[0] if sampler is None else sampler
-    calls = 64 if calls is None and sampler in bridge.step_samplers else calls
-    if bridge.from_left and calls:  # 0 calls are a mistake
-        calls = max(calls, bridge.least_calls)
-    with progress("sampling") as advance:
-        tokens = draw(
-            bridge, real.images, labels=real.labels(bridge), calls=calls, sampler=sampler, guidance=guidance, seed=seed,
-            progress=advance,
-        )  # fmt: skip
-        samples = np.concatenate([real.codec.images(part) for part in tokens])
-    made = real.features(samples, "samples", bridge.device, progress)
-    others = real.others(bridge.device, progress)
-    if nearest is not None:
-        write_pairs(nearest, samples[:_PAIRS], others.training, made[:_PAIRS], others.training_features)
-    score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
-    enough = real.images > _NEIGHBOURS
-    precision, recall = precision_recall(made, others.wanted) if enough else (None, None)
-    return ImageQuality(
-        split=real.split,
-        images=real.images,
-        fid=fid(made, others.wanted),
-        floor=others.floor,
-        real=others.real,
-        precision=precision,
-        recall=recall,
-        floor_precision=others.precision,
-        floor_recall=others.recall,
-        num_features=made.shape[1],
-        inception_score=score,
-        inception_score_deviation=deviation,
-        sampler=sampler,
-        calls=calls,
-        guidance=guidance,
-        seed=seed,
+    return next(
+        image_qualities(bridge, real, [calls], sampler=sampler, guidance=guidance, seed=seed, progress=progress)
     )
+
+
+def image_qualities(
+    bridge: Bridge,
+    real: RealImages,
+    calls: Sequence[int | None],
+    *,
+    sampler: str | None = None,
+    guidance: float = 1.0,
+    seed: int = 0,
+    nearest: Path | None = None,
+    progress: Stages = unwatched,
+) -> Iterator[ImageQuality]:
+    """`image_quality` for several numbers of calls, one after the other: all but the samples is computed once.
+
+    Args:
+        nearest: a picture to write: the first 100 samples, of the last number of calls, each beside the training image
+            nearest to it in the space of features, of as many as there are samples.
+        bridge, real, calls, sampler, guidance, seed, progress: see `image_quality`.
+    """
+    sampler = bridge.samplers[0] if sampler is None else sampler
+    others: dict[str, Any] = {}
+
+    def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
+        with progress(f"features of {len(images):,} {what}") as advance:
+            return features(real.network.to(bridge.device), images, progress=advance)
+
+    def shares(some: Float[Tensor, "k f"]) -> tuple[float | None, float | None]:
+        return precision_recall(some, wanted) if real.images > _NEIGHBOURS else (None, None)
+
+    for given in calls:
+        number = 64 if given is None and sampler in bridge.step_samplers else given
+        if bridge.from_left and number:  # 0 calls are a mistake
+            number = max(number, bridge.least_calls)
+        with progress("sampling") as advance:
+            tokens = draw(
+                bridge, real.images, labels=real.labels(bridge), calls=number, sampler=sampler, guidance=guidance,
+                seed=seed, progress=advance,
+            )  # fmt: skip
+            samples = np.concatenate([real.codec.images(part) for part in tokens])
+        made = seen(samples, "samples")
+        if not others:
+            training = real.pictures("train")
+            with progress("training images through the codec") as advance:
+                reconstructed = real.pictures("train", decoded=True, progress=advance)
+            wanted = seen(real.pictures(real.split), f"{real.split} images")
+            whole = back = seen(training, "training images")
+            if not np.array_equal(training, reconstructed):
+                back = seen(reconstructed, "training images after the codec")
+            others = {"real": fid(whole, wanted), "num_features": wanted.shape[1]}
+            others["floor"] = others["real"] if back is whole else fid(back, wanted)
+            others["floor_precision"], others["floor_recall"] = shares(back)
+        if nearest is not None:
+            write_pairs(nearest, samples[:_PAIRS], training, made[:_PAIRS], whole)
+        score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
+        precision, recall = shares(made)
+        yield ImageQuality(
+            split=real.split,
+            images=real.images,
+            fid=fid(made, wanted),
+            precision=precision,
+            recall=recall,
+            inception_score=score,
+            inception_score_deviation=deviation,
+            sampler=sampler,
+            calls=number,
+            guidance=guidance,
+            seed=seed,
+            **others,
+        )
 
 
 def write_pairs(

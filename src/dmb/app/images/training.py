@@ -55,15 +55,14 @@ class TokenizerSettings:
         seed: Seed of initial weights, the order of images, and the codes that are moved.
         minutes: Stop after this many minutes, counted from the start or from resuming; None: no limit. The learning
             rate falls to 0 by then. The decoder alone has the share of the time that it has of the steps.
-        patience: Stop after this many evaluations in a row without improvement, or go on to the steps of the decoder
-            alone; 0: never.
+        patience: Stop after this many evaluations in a row without improvement; 0: never.
         log_every: Steps between reports.
         evaluate_every: Steps between evaluations on validation images; each is followed by a checkpoint.
         evaluate_images: Maximum number of validation images per evaluation; always the same ones.
         keep: Number of checkpoints to keep, besides that of the best evaluation.
     """
 
-    score_tolerance, tolerance = 0.0, 0.0  # of Algorithm 1
+    cycles, score_tolerance, tolerance = 1, 0.0, 0.0  # of Algorithm 1, which is a cycle of Score-learning here
 
     grid: int = 8
     codes: int = 512
@@ -92,16 +91,17 @@ class TokenizerSettings:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.patience and self.adversarial_steps:
+            raise ValueError(
+                f"patience must be 0 with adversarial_steps, which come after all others, got {self.patience}"
+            )
 
     @property
-    def cycles(self) -> int:
-        """Of Algorithm 1, with Score-learning alone: the first is of the whole VQ-VAE, the second of its decoder."""
-        return 2 if self.adversarial_steps else 1
-
-    @property
-    def total_steps(self) -> int:
-        """The number of steps in both."""
+    def score_steps(self) -> int:
+        """The number of all steps, under the name that Algorithm 1 has for them."""
         return self.steps + self.adversarial_steps
+
+    total_steps = score_steps
 
     def sizes(self) -> dict[str, Any]:
         """What defines the VQ-VAE besides its images, and cannot change during training."""
@@ -125,8 +125,8 @@ class TokenizerReport(Report):
 
     `loss` is the mean over the training batches since then (phase `train`; phase `decoder`: of pixels and edges alone);
     `psnr`, in decibels, and `perplexity`, the number of codes in use, are of validation images (phase `validation`). Of
-    the last batch, `discriminator` is the hinge loss of the discriminator, 2 if it cannot tell images from their
-    reconstructions and 0 if it can, and `factor` is what the gradient of passing it is multiplied by (phase `decoder`).
+    the last batch, `discriminator` is the hinge loss of the discriminator: 2 if it cannot tell images from what became
+    of them, 0 if it can (phase `decoder`).
     """
 
     phases = {"train": "training", "decoder": "decoder", "validation": "validation"}  # noqa: RUF012
@@ -137,7 +137,6 @@ class TokenizerReport(Report):
     psnr: float | None = None
     perplexity: float | None = None
     discriminator: float | None = None
-    factor: float | None = None
 
     def facts(self) -> list[Fact]:
         if self.psnr is None:
@@ -184,34 +183,27 @@ class TokenizerLearner(Learner):
         self._optimiser = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.99))  # its rate: see `score_step`
         self._wrapped_optimiser: Any = fabric.setup_optimizers(self._optimiser)
         self.modules, self.optimisers = {"vqvae": self.model}, {"optimiser": (self._optimiser, self.model)}
-        self.discriminator: Any = None  # of the second cycle
-
-    def score_is_over(self) -> bool:
-        """By its steps; before the last cycle also by its share of the time, or if nothing has improved for long."""
-        early = not self._is_last() and (self._share() >= 1 or super().is_stale())
-        return early or self.progress.phase_step >= self._steps()
-
-    def is_stale(self) -> bool:
-        return self._is_last() and super().is_stale()
-
-    def _is_last(self) -> bool:
-        return self.progress.cycle == self.settings.cycles - 1
-
-    def _steps(self) -> int:
-        """The number of steps of this cycle."""
-        return (self.settings.steps, self.settings.adversarial_steps)[self.progress.cycle]
+        self.discriminator: adversary.Discriminator | None = None  # once the decoder learns alone
 
     def score_step(self) -> tuple[float, float]:
         """Learn from this process's share of the batch of this step."""
         settings, progress, fabric = self.settings, self.progress, self.fabric
-        if progress.cycle and self.discriminator is None:
+        # the whole VQ-VAE has its part of the steps, and of the time if that is limited; then the decoder has its own
+        whole, share = settings.steps / settings.total_steps, progress.schedule(settings.total_steps)
+        if settings.adversarial_steps and self.discriminator is None and share >= whole:
             self._begin_alone()
+        share = share / whole if self.discriminator is None else max(0.0, share - whole) / (1 - whole)
         batch = self.data.train.batch(settings.batch_size, step=progress.step, seed=settings.seed)
         images = torch.from_numpy(self.codec.images(batch.x_0.chunk(fabric.world_size)[fabric.global_rank]))
-        rate = settings.learning_rate * progress.warmup_factor(settings.warmup) * (_ALONE if progress.cycle else 1)
+        rate = settings.learning_rate * progress.warmup_factor(settings.warmup)
         for group in self._optimiser.param_groups:
-            group["lr"] = rate * math.cos(math.pi / 2 * self._share())
-        loss = self._whole(images) if self.discriminator is None else self._alone(images)
+            group["lr"] = rate * math.cos(math.pi / 2 * share) * (1 if self.discriminator is None else _ALONE)
+        if self.discriminator is None:
+            generator = seeded(settings.seed, "codes", progress.step)
+            loss = self.wrapped(images, detail=settings.detail, commitment=settings.commitment, generator=generator)
+            fabric.backward(loss)
+        else:
+            loss = self._alone(images, self.discriminator, settings.adversarial * min(1.0, share / _ALONE))
         mean = averaged(fabric, loss.detach()).item()
         gradient = fabric.clip_gradients(
             self.wrapped, self._wrapped_optimiser, max_norm=math.inf, error_if_nonfinite=False
@@ -227,25 +219,11 @@ class TokenizerLearner(Learner):
         self._wrapped_optimiser.zero_grad()
         return mean, norm
 
-    def _share(self) -> float:
-        """How much of the cycle is over: of its steps, or of its share of the time if that is ahead."""
-        settings, progress = self.settings, self.progress
-        by_clock = progress.share * settings.total_steps - settings.steps * progress.cycle
-        return min(1.0, max(progress.phase_step, by_clock) / self._steps())
-
-    def _whole(self, images: Tensor) -> Tensor:
-        """The loss of the whole VQ-VAE, with its gradients."""
-        settings, generator = self.settings, seeded(self.settings.seed, "codes", self.progress.step)
-        loss = self.wrapped(images, detail=settings.detail, commitment=settings.commitment, generator=generator)
-        self.fabric.backward(loss)
-        return loss
-
     def _begin_alone(self) -> None:
-        """From now on only the decoder learns: that of the best model, unless time has ended the cycle before."""
-        progress, model = self.progress, self.model
-        if progress.evaluated_step == progress.step:
+        """From now on only the decoder learns: that of the best model, if there is one of this step."""
+        model = self.model
+        if self.progress.evaluated_step == self.progress.step:
             model.load_tensors(self.best.tensors())
-        progress.stale = 0
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(self.settings.seed, "discriminator"))
             self.discriminator = adversary.Discriminator(model.channels, model.size).to(self.fabric.device)
@@ -253,30 +231,26 @@ class TokenizerLearner(Learner):
         self._optimiser = self._wrapped_optimiser = torch.optim.Adam(both.parameters(), betas=(0.5, 0.9))
         self.modules["discriminator"], self.optimisers = self.discriminator, {"against": (self._optimiser, both)}
 
-    def _alone(self, images: Tensor) -> Tensor:
+    def _alone(self, images: Tensor, discriminator: adversary.Discriminator, weight: float) -> Tensor:
         """The loss of the decoder's pixels, with the gradients of decoder and discriminator, each against the other."""
-        decoder, discriminator, settings = self.model.decoder, self.discriminator, self.settings
-        pixels, image = self.model.decoded(images)
+        decoder, (pixels, image) = self.model.decoder, self.model.decoded(images)
         error = (image - pixels) / 2
-        loss = losses.reconstruction(error) + settings.detail * losses.detail(error)
+        loss = losses.reconstruction(error) + self.settings.detail * losses.detail(error)
         real, made = map(list, zip(*(x.chunk(2) for x in discriminator(torch.cat([pixels, image]))), strict=True))
         hinge, sides = adversary.telling(real, made), (loss, adversary.passing(real, made))
         main, other = (torch.autograd.grad(side, image, retain_graph=True)[0] for side in sides)
         factor = averaged(self.fabric, adversary.balance(image, decoder[-1].get_parameter("weight"), main, other))
-        factor = factor * settings.adversarial * min(1.0, self._share() / _ALONE)
         hinge.backward(inputs=[*discriminator.parameters()], retain_graph=True)
-        image.backward(main + factor * other, inputs=[*decoder.parameters()])
+        image.backward(main + weight * factor * other, inputs=[*decoder.parameters()])
         for parameter in self._optimiser.param_groups[0]["params"]:
             parameter.grad = averaged(self.fabric, parameter.grad)
-        self._against = averaged(self.fabric, hinge.detach()).item(), factor.item()
+        self._hinge = averaged(self.fabric, hinge.detach()).item()
         return loss
 
     def score_report(self, loss: float, steps_per_second: float, gradient_norm: float) -> TokenizerReport:
         speed, rate = steps_per_second * self.settings.batch_size, self._optimiser.param_groups[0]["lr"]
-        phase, (hinge, factor) = ("decoder", self._against) if self.discriminator else ("train", (None, None))
-        return TokenizerReport(
-            phase=phase, loss=loss, images_per_second=speed, learning_rate=rate, discriminator=hinge, factor=factor
-        )
+        phase, hinge = ("train", None) if self.discriminator is None else ("decoder", self._hinge)
+        return TokenizerReport(phase=phase, loss=loss, images_per_second=speed, learning_rate=rate, discriminator=hinge)
 
     def evaluate(self) -> tuple[float, TokenizerReport]:
         """What comes back of validation images. They are few: every process looks at all of them."""
@@ -294,7 +268,7 @@ class TokenizerLearner(Learner):
     def restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         if "seen_loss" in state:  # written by dmb 0.2, which knew no phases here
-            state |= {"seen_bits": state.pop("seen_loss"), "phase": "score", "phase_step": state["step"], "cycle": 0}
-        if state["cycle"]:
+            state |= {"seen_bits": state.pop("seen_loss"), "phase": "score", "phase_step": state["step"]}
+        if checkpoint.under("discriminator"):
             self._begin_alone()
         super().restore(checkpoint)
