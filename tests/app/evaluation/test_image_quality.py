@@ -421,7 +421,7 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
         ("--images 0", "images must be at least 2 for FID, got 0"),
         ("--images 40 --calls 0", "calls must be at least 1, got 0"),
         ("--images 40 --guidance 2", "guidance .*"),
-        ("--images 40 --nearest x.txt", "--nearest must be .*, got x.txt"),
+        ("--images 40 --nearest x.txt", "--nearest must end in .png or .npy, .*, got x.txt"),
         ("--score --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
     ],
 )

@@ -126,7 +126,7 @@ def test_gradients_are_those_of_one_loss_with_a_factor_found_by_autograd(weight)
 
 def test_the_weight_of_the_discriminator_rises_over_a_tenth_of_the_steps():
     made, weights = learner(adversarial_steps=40, adversarial=0.5), []
-    real, made.progress.step = made._alone, 12
+    real, made.progress.step = made._alone, 10
     made._alone = lambda images, discriminator, weight: weights.append(weight) or real(images, discriminator, weight)
     for _ in range(6):
         made.score_step()

@@ -86,22 +86,22 @@ def test_a_tokenizer_begun_before_codes_were_directions_goes_on_with_points(tmp_
 
 
 def test_the_decoder_may_go_on_alone_and_every_file_but_its_own_stays(tmp_path, capsys):
-    assert tokenize(*SMALL, "--adversarial-steps", 4) == 0
-    assert "6 steps of 4 images, and 4 of the decoder alone" in capsys.readouterr().err
-    assert tokenize(*SMALL, out="plain") == 0
+    assert tokenize(*SMALL, "--steps", 8, "--adversarial-steps", 4) == 0
+    assert "8 steps of 4 images, and 4 of the decoder alone" in capsys.readouterr().err
+    assert tokenize(*SMALL, "--steps", 8, out="plain") == 0
     codes, plain = tmp_path / "codes", tmp_path / "plain"
     for name in ("train.npy", "validation.npy", "test.npy", "train_labels.npy"):
         assert (codes / name).read_bytes() == (plain / name).read_bytes(), name
     assert (codes / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()
     lines = [(r["phase"], r["step"]) for r in records(codes)]
-    assert lines[:5] == [(r["phase"], r["step"]) for r in records(plain)]
-    assert lines[5:] == [("decoder", 8), ("validation", 8), ("decoder", 10), ("validation", 10)]
+    assert lines[:6] == [(r["phase"], r["step"]) for r in records(plain)]
+    assert lines[6:] == [("decoder", 10), ("decoder", 12), ("validation", 12)]
     assert records(codes)[-2]["discriminator"] > 0
     about, before = (json.loads((folder / "tokenizer.json").read_text()) for folder in (codes, plain))
     assert (about["adversarial_steps"], before["adversarial_steps"]) == (4, 0)
     assert about["digest"] == before["digest"]
-    with pytest.raises(ValueError, match="--steps cannot change during training: leave it out, or give 6"):
-        tokenize("--resume", "--steps", 8)
+    with pytest.raises(ValueError, match="--steps cannot change during training: leave it out, or give 8"):
+        tokenize("--resume", "--steps", 9)
     assert tokenize("--resume", "--adversarial-steps", 4, "--accelerator", "cpu", out="plain") == 0
     for name in ("model.safetensors", "tokenizer.json", "sheet.png"):
         assert (codes / name).read_bytes() == (plain / name).read_bytes(), name
