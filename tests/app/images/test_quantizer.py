@@ -145,6 +145,9 @@ def test_the_start_is_the_k_means_of_the_first_batch(cosine):
         centres = direction(torch.from_numpy(centres)).numpy() if cosine else centres
     _, tokens, _ = made(z, torch.Generator().manual_seed(7))
     np.testing.assert_array_equal(tokens[0], ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1))
+    start = Quantizer(4, 2, cosine=cosine)
+    start._start(compared(z[0], cosine), torch.Generator().manual_seed(7))
+    np.testing.assert_allclose(start.codebook, centres, atol=1e-5)
 
 
 def test_the_first_call_finds_clusters():
