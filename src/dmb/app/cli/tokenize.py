@@ -113,7 +113,7 @@ def _going_on(flags: Tokenize) -> bool:
     if before.source != flags.source:
         raise ValueError(f"{out} has codes of {before.source}, not of {flags.source}: choose another --out")
     wanted, found = ({"size": each.size, **each.settings.sizes()} for each in (flags, before))
-    if (out / METRICS).is_file() and '"phase": "decoder"' in (out / METRICS).read_text(encoding="utf-8"):
+    if (out / METRICS).is_file() and b'"phase": "decoder"' in (out / METRICS).read_bytes():
         wanted["steps"], found["steps"] = flags.settings.steps, before.settings.steps  # those are over
     for name, value in found.items():
         if wanted[name] != value:
