@@ -116,9 +116,10 @@ def read_calls(folder: Path, model: Record | None) -> list[SamplerBound]:
     return sorted((each for each in found if each.split == split), key=lambda each: each.calls)
 
 
-def read_images(folder: Path) -> dict[str, ImageQuality]:
-    """The distances of images that `dmb fid` has written, by split."""
-    return {found.split: found for found in _results(ImageQuality, "fid", folder)}
+def read_images(folder: Path) -> list[ImageQuality]:
+    """The distances of images that `dmb fid` has written: one for each split and way to sample."""
+    found = _results(ImageQuality, "fid", folder)
+    return [*{(each.split, each.sampler, each.calls, each.guidance): each for each in found}.values()]
 
 
 def read_tables(folder: Path) -> list[TableQuality]:

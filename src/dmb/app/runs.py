@@ -240,7 +240,9 @@ class Run:
 
     def add_evaluation(
         self,
-        result: Likelihood | SamplerBound | ImageQuality | list[TableQuality] | list[RecordQuality],
+        result: (
+            Likelihood | SamplerBound | ImageQuality | list[ImageQuality] | list[TableQuality] | list[RecordQuality]
+        ),
         evaluated: Record | None,
     ) -> None:
         """Remember a result, and the model that it belongs to: what `best` gave when it was loaded."""

@@ -171,7 +171,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "at least 0": (
         lambda value: value >= 0,
         "seed warmup patience matrix_steps score_tolerance matrix_tolerance tolerance weight_decay clip singles "
-        "matrix_weight_decay matrix_clip detail commitment",
+        "matrix_weight_decay matrix_clip detail commitment adversarial_steps adversarial",
     ),
     f"at most {MOST_RATE:,}": (lambda value: value <= MOST_RATE, "weight_decay matrix_weight_decay"),
     f"at most {MOST_ROWS:,}": (lambda value: value <= MOST_ROWS, "batch_size orders accumulate chains chain_calls"),

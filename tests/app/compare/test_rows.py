@@ -126,7 +126,7 @@ def test_floors_groups_and_places_go_by_the_data(data, tmp_path):
         if kind == "text":
             wanted.pop("network.placed", None)  # stays as it is
             wanted.setdefault("process.tied", True)  # windows of text begin anywhere
-        for base in (recipes.recipe("digits"), recipes.recipe("codes")):
+        for base in (recipes.recipe("digits"), recipes.recipe("codes_paper")):
             assert row.apply(base, data, 200) == put(base, wanted), name
 
 

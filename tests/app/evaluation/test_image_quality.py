@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -13,12 +14,21 @@ from PIL import Image
 import dmb
 from commands import dmb_
 from dmb._core import seeding
-from dmb.app.evaluation import ImageQuality, Inception, RealImages, features, image_quality, inception_score
+from dmb.app.evaluation import (
+    ImageQuality,
+    Inception,
+    RealImages,
+    features,
+    image_quality,
+    images as evaluation_of_images,
+    inception_score,
+    precision_recall,
+)
 from dmb.app.images import VQVAE
 from dmb.app.images.codes import write_codes
 from dmb.app.loading import load
 from dmb.app.recipes import DataChoice, NetworkChoice, ProcessChoice, Recipe
-from dmb.app.records import read_evaluations
+from dmb.app.records import read_evaluations, read_images
 from dmb.app.runs import Run
 from dmb.data import DataSet, Picture
 from dmb.data.sources.images import Pixels
@@ -135,8 +145,54 @@ def test_distances_are_those_of_samples_and_of_training_images_before_and_after_
     assert result.floor == pytest.approx(distance(after, test), rel=1e-4)
     assert result.fid == pytest.approx(distance(made, test), rel=1e-4)
     assert result.real < result.floor < result.fid
+    seen = [Brightness()(torch.from_numpy(x)).double().tolist() for x in (made, after, test)]
+    assert (result.precision, result.recall) == (enumerated(seen[0], seen[2]), enumerated(seen[2], seen[0]))
+    assert (result.floor_precision, result.floor_recall) == (enumerated(seen[1], seen[2]), enumerated(seen[2], seen[1]))
+    assert 0 < result.recall < result.floor_recall
     assert (result.images, result.split, result.calls, result.sampler, result.seed) == (40, "test", 3, "ancestral", 5)
     assert result.inception_score is None
+
+
+def enumerated(a, b, neighbours=3):
+    """The share of `a` within reach of one of `b`, one distance at a time."""
+    inside = 0
+    for x in a:
+        for i, y in enumerate(b):
+            reach = sorted(math.dist(y, z) for j, z in enumerate(b) if j != i)[neighbours - 1]
+            if math.dist(x, y) <= reach:
+                inside += 1
+                break
+    return inside / len(a)
+
+
+@pytest.mark.parametrize("neighbours", [1, 3])
+def test_precision_and_recall_are_those_of_an_enumeration(neighbours, monkeypatch):
+    monkeypatch.setattr(evaluation_of_images, "_ROWS", 7)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(40, 2)), rng.normal(1.5, 0.7, size=(25, 2))
+    b[5] = b[4]  # two that are equal
+    wanted = enumerated(a.tolist(), b.tolist(), neighbours), enumerated(b.tolist(), a.tolist(), neighbours)
+    assert precision_recall(torch.from_numpy(a), torch.from_numpy(b), neighbours) == wanted
+    assert 0.1 < wanted[0] < wanted[1] < 0.95
+
+
+def test_precision_is_for_samples_that_are_like_data_and_recall_for_data_that_are_like_samples():
+    corners = torch.tensor([[0.0, 0], [9, 0], [0, 9], [9, 9]]).repeat(20, 1)
+    noise = torch.randn(80, 2, generator=torch.Generator().manual_seed(0))
+    data, one_corner = corners + noise, noise
+    assert precision_recall(data, data) == (1.0, 1.0)
+    assert precision_recall(data + 99, data) == (0.0, 0.0)
+    precision, recall = precision_recall(one_corner, data)
+    assert precision > 0.9
+    assert recall < 0.35
+
+
+def test_mistakes_about_precision_are_named():
+    points = torch.zeros(5, 2)
+    with pytest.raises(ValueError, match=r"features_a must be \[at least 4 images, 2 features\], got \[3, 2\]"):
+        precision_recall(points[:3], points)
+    with pytest.raises(ValueError, match="features_b must be finite, got nan or inf in row 0"):
+        precision_recall(points, points * math.nan)
 
 
 def test_codes_of_a_vqvae_are_judged_by_the_images_that_it_was_trained_on(tmp_path):
@@ -227,6 +283,8 @@ def test_a_sampler_without_a_number_of_calls_is_recorded_without_one(images):
     result = image_quality(bridge_for(data), RealImages(data, images=3), sampler="first_hitting")
     assert result.calls is None
     assert "(first_hitting)" in str(result)
+    assert result.precision is None  # three images have no third neighbour
+    assert "precision" not in str(result)
 
 
 def test_a_result_reads_well_and_warns_of_singular_covariances():
@@ -300,6 +358,47 @@ def test_the_command_prints_and_keeps_the_distance(run, capsys):
     assert result["step"] == run.best().step
 
 
+def test_several_numbers_of_calls_are_compared_with_the_same_images(run, capsys, monkeypatch):
+    looked, pictures = [], RealImages.pictures
+    monkeypatch.setattr(RealImages, "pictures", lambda *a, **o: looked.append(a[1]) or pictures(*a, **o))
+    assert dmb_("fid", run.path, "--images", 40, "--calls", 1, 3, 1) == 0
+    assert sorted(looked) == ["test", "train", "train"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FID")]
+    found = kept(run)["images at calls"]["test"]
+    assert list(found) == ["1 calls", "3 calls"]
+    assert lines == [
+        f"FID {found[f'{calls} calls']['fid']:.2f} of 40 samples to test images (ancestral, {calls} calls)"
+        for calls in (1, 3)
+    ]
+    assert found["1 calls"]["fid"] != found["3 calls"]["fid"]
+    assert found["1 calls"]["floor"] == found["3 calls"]["floor"]
+    assert dmb_("fid", run.path, "--images", 40, "--calls", 3, 4, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [result["calls"] for result in printed] == [3, 4]
+    assert printed[0] == found["3 calls"]
+    assert dmb_("fid", run.path, "--images", 40, "--calls", 4) == 0
+    assert [(each.calls, each.fid) for each in read_images(run.path)] == [
+        (each["calls"], each["fid"]) for each in printed
+    ]
+
+
+def test_samples_are_shown_beside_the_training_images_nearest_to_them(run, images, tmp_path, capsys):
+    file = tmp_path / "pairs.png"
+    assert dmb_("fid", run.path, "--images", 40, "--calls", 2, "--nearest", file) == 0
+    data = run.data()
+    made = data.codec.images(run.bridge().sample(40, calls=2, generator=seeding.seeded(0, "samples")))
+    whole = dmb.data.images(images)
+    training = whole.codec.images(whole.train[whole.train.spread(40)])
+    a, b = (Brightness()(torch.from_numpy(x)).double().tolist() for x in (made, training))
+    closest = [min(range(40), key=lambda i: math.dist(b[i], x)) for x in a]
+    picture = np.asarray(Image.open(file))
+    scale = 96 // SHAPE[0]
+    for index in range(40):
+        top, left = index // 7 * (96 + 2), index % 7 * (2 * SHAPE[1] * scale + 2)
+        pair = picture[top : top + 96 : scale, left : left + 2 * SHAPE[1] * scale : scale]
+        np.testing.assert_array_equal(pair, np.concatenate([made[index], training[closest[index]]], axis=1))
+
+
 def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, capsys):
     options = ["--images", 30, "--calls", 1, "--json"]
     assert dmb_("evaluate", run.path, "--json") == 0
@@ -322,6 +421,7 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
         ("--images 0", "images must be at least 2 for FID, got 0"),
         ("--images 40 --calls 0", "calls must be at least 1, got 0"),
         ("--images 40 --guidance 2", "guidance .*"),
+        ("--images 40 --nearest x.txt", "--nearest must end in .png or .npy, .*, got x.txt"),
         ("--score --images 100 --split train", "the Inception Score needs weights with a classifier, .*"),
     ],
 )

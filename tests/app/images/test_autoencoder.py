@@ -110,8 +110,9 @@ def test_many_images_are_encoded_as_each_alone():
     assert (vqvae.encode(images)[250:260] == alone).float().mean() > 0.99  # but for rounding
 
 
-def test_losses_are_the_formulas():
-    vqvae = small().eval()
+@pytest.mark.parametrize("cosine", [True, False])
+def test_losses_are_the_formulas(cosine):
+    vqvae = small(cosine=cosine).eval()
     images = noise(4, vqvae)
     pixels, with_edges, near = (
         vqvae.loss(images, detail=detail, commitment=commitment).item()
@@ -128,7 +129,8 @@ def test_losses_are_the_formulas():
         down = ((a[..., 1:, :] - a[..., :-1, :]) - (b[..., 1:, :] - b[..., :-1, :])).abs().mean()
         scales.append(4 * (across + down) / 2)
     assert with_edges - pixels == pytest.approx(sum(scales).item() / 3, rel=1e-4)
-    distance = (vqvae.encoder(original.float() * 2 - 1) - vectors).square().mean().item()
+    z = vqvae.encoder(original.float() * 2 - 1)
+    distance = ((z / z.norm(dim=1, keepdim=True) if cosine else z) - vectors).square().mean().item()
     assert near - pixels == pytest.approx(distance, rel=1e-4)
     total = vqvae.loss(images, detail=0.7, commitment=0.3).item()
     assert total == pytest.approx(pixels + 0.7 * (with_edges - pixels) + 0.3 * (near - pixels), rel=1e-5)
@@ -235,6 +237,23 @@ def test_the_hubs_own_way_of_saving_gives_the_same_model(trained, tmp_path):
     trained.save_pretrained(tmp_path)
     assert (tmp_path / "README.md").exists()
     assert VQVAE.from_pretrained(str(tmp_path)).digest() == trained.digest()
+
+
+def test_a_model_that_was_saved_before_codes_were_directions_gives_what_it_gave(tmp_path):
+    vqvae = small(cosine=False)
+    optimiser = adam(vqvae)
+    for number in range(3):
+        step(vqvae, optimiser, stripes(64), number)
+    vqvae.write(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["cosine"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    old, images = VQVAE.from_pretrained(tmp_path), stripes(20, seed=1)
+    assert not old.cosine
+    assert old.digest() == vqvae.digest()
+    assert torch.equal(old.encode(images), vqvae.encode(images))
+    assert torch.equal(old.reconstruct(images), vqvae.reconstruct(images))
+    assert torch.equal(old.loss(images), vqvae.eval().loss(images))
 
 
 def test_a_loaded_model_can_be_trained_further_from_its_codes(trained, tmp_path):

@@ -6,16 +6,21 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn import functional as F
 
 from dmb._core.configuration import Configurable
 from dmb.app import recipes
+from dmb.app.compare.plan import _plain
+from dmb.app.compare.rows import ROWS
 from dmb.app.images import VQVAE, Codes
 from dmb.app.images.codes import images_of, write_codes, write_sheet
 from dmb.app.loading import load
 from dmb.app.report.symbols import Symbols
 from dmb.app.runs import Run
 from dmb.data import DataSet, Grid, ImageCodec, Picture, Rows
+from dmb.orders import Streams
 from dmb.processes import BridgeProcess, grouping
+from dmb.training import engine
 
 IMAGES = np.random.default_rng(0).integers(256, size=(30, 8, 8, 3), dtype=np.uint8)
 
@@ -27,7 +32,7 @@ def autoencoder(channels=3, seed=0):
         vqvae = VQVAE(size=8, channels=channels, grid=4, codes=16, width=8).eval()
     pixels = torch.from_numpy(IMAGES[..., :channels])
     with torch.no_grad():
-        vectors = vqvae._vectors(vqvae._pixels(pixels)).flatten(0, 1)
+        vectors = F.normalize(vqvae._vectors(vqvae._pixels(pixels)).flatten(0, 1), dim=1)
         vqvae.load_tensors(vqvae.tensors() | {"codebook": vectors[:: len(vectors) // 16][:16]})
         for weights in vqvae.decoder.parameters():
             weights *= 3  # or all images would be grey
@@ -297,6 +302,47 @@ def test_the_run_of_a_bridge_makes_images_without_that_of_the_vqvae(in_colour, t
     assert json.loads((kept / "summary.json").read_text()) == about
     with pytest.raises(ValueError, match="no data set or file called"):
         run.data()
+
+
+# -- bridges ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_recipe_of_codes_writes_streams_over_tiles_of_the_grid(in_colour):
+    data = load(in_colour)
+    recipe = recipes.recipe("codes").changed(source=str(in_colour), width=16, blocks=1, heads=2)
+    bridge = recipe.build(data)
+    assert isinstance(bridge.order, Streams)
+    assert (bridge.order.shape, bridge.order.budgets) == ((4, 4), (4, 8, 16))
+    assert bridge.order.weights is not None
+    assert sorted(bridge.network.offsets.tolist()) == [-4, -1, 1, 4]  # along both axes
+    assert bridge.network.places.shape == (16, 16)
+    with torch.no_grad():
+        bridge.order.weights.copy_(torch.tensor([-300.0, -100.0]))  # so steep that orders leave nothing to chance
+    call = bridge.order.for_calls(4).divide(bridge.order.for_calls(4).turns(1), 4)[0].view(4, 4)
+    for number in range(4):  # each call writes the same place of all four tiles, never two neighbours
+        rows, columns = (call == number).nonzero().T
+        assert len(rows) == 4
+        assert {*(rows % 2).tolist()} == {rows[0].item() % 2}
+        assert {*(columns % 2).tolist()} == {columns[0].item() % 2}
+    recipe.check(bridge, data, engine(accelerator="cpu"))
+    assert bridge.loss(data.train[:8]).isfinite().all()
+    assert bridge.bound(data.test[:2], calls=4).bits_per_token > 0
+    assert bridge.sample(2, calls=4).shape == (2, 16)
+
+
+def test_other_ways_to_learn_codes_are_compared_with_it(in_colour):
+    data = load(in_colour)
+    rows = {row.name: row for row in ROWS if row.fits(data)}
+    plain = _plain(recipes.recipe("codes").changed(source=str(in_colour), width=8, blocks=1, heads=2), ())
+    for name in ("paths", "paths-learned", "streams", "streams-learned", "mdlm", "mean-tree", "dmb-published"):
+        recipe = rows[name].apply(plain, data, 10)
+        bridge = recipe.build(data)
+        recipe.check(bridge, data, engine(accelerator="cpu"))
+        assert bridge.loss(data.train[:4]).isfinite().all(), name
+    assert rows["mean-tree"].title == "bridge, tree of clusters of codebook vectors, fixed, mean head"
+    tree = rows["mean-tree"].apply(plain, data, 10).build(data).process.hierarchy
+    own = grouping.by_vectors(data.codec.vectors(), [12, 5])
+    assert torch.equal(tree.parent, own.parent)
 
 
 # -- templates --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,17 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+both = pytest.mark.parametrize("cosine", [True, False], ids=["directions", "points"])
+
+
+def direction(z):
+    return z / z.square().sum(-1, keepdim=True).sqrt()
+
+
+def compared(z, cosine):
+    return direction(z) if cosine else z
+
+
 def trained(codes=8, width=3, calls=3, **options):
     torch.manual_seed(0)
     made = Quantizer(codes, width, **options)
@@ -21,45 +32,83 @@ def trained(codes=8, width=3, calls=3, **options):
     return made
 
 
-def test_nearest_codes_are_those_of_a_loop_over_all(monkeypatch):
-    made = Quantizer(13, 5).double()
-    z = normal(3, 7, 5).double()
+def distance(a, b):
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+
+def cosine_between(a, b):
+    lengths = [sum(x * x for x in vector) ** 0.5 for vector in (a, b)]
+    return sum(x * y for x, y in zip(a, b, strict=True)) / lengths[0] / lengths[1]
+
+
+@both
+def test_nearest_codes_are_those_of_a_loop_over_all(monkeypatch, cosine):
+    made = Quantizer(13, 5, cosine=cosine).double()
+    z = (normal(3, 7, 5) * torch.logspace(-6, 6, 7)[:, None]).double()
+    further = (lambda a, b: -cosine_between(a, b)) if cosine else distance
     expected = [
-        [min(range(13), key=lambda k: sum((x - e) ** 2 for x, e in zip(vector, made.codebook[k], strict=True))) for vector in row]
-        for row in z
+        [min(range(13), key=lambda k: further(vector, made.codebook[k].tolist())) for vector in row] for row in z.tolist()
     ]  # fmt: skip
     assert made.nearest(z).tolist() == expected
     monkeypatch.setattr(quantizer, "_CHUNK", 13 * 4)  # 4 vectors at a time, 21 in all
     assert made.nearest(z).tolist() == expected
 
 
-def test_codes_are_their_own_nearest():
-    made = trained()
+@both
+def test_the_nearest_code_of_a_vector_of_any_length_is_that_of_its_direction(cosine):
+    made, z = trained(cosine=cosine), normal(1, 500, 3, seed=9)
+    nearest = made.nearest(z)
+    assert torch.equal(nearest, made.nearest(1e-6 * z)) == cosine
+    assert torch.equal(nearest, made(z)[1])
+
+
+@both
+def test_directions_stay_of_length_one_whatever_happens_to_them(cosine):
+    made = Quantizer(8, 3, cosine=cosine, decay=0.7, revive=0.5)
+    for seed in range(6):
+        lengths = made.codebook.norm(dim=1)
+        assert torch.allclose(lengths, torch.ones(8), atol=1e-6) == cosine
+        made(9 * normal(4, 16, 3, seed=seed))
+
+
+@both
+def test_codes_are_their_own_nearest(cosine):
+    made = trained(cosine=cosine)
     tokens = torch.arange(8)[None]
     assert torch.equal(made.nearest(made.codebook[tokens]), tokens)
 
 
+@both
 @pytest.mark.parametrize("training", [True, False])
-def test_vectors_become_codes_and_the_distance_is_the_commitment(training):
-    made = trained().train(training)
+def test_vectors_become_codes_and_the_distance_is_the_commitment(training, cosine):
+    made = trained(cosine=cosine).train(training)
     before = made.codebook.clone()
     z = normal(2, 6, 3, seed=9)
     vectors, tokens, commitment = made(z)
     assert torch.allclose(vectors, before[tokens], atol=1e-6)
-    assert torch.equal(tokens, trained().nearest(z))
-    assert commitment.item() == pytest.approx((z - before[tokens]).square().mean().item(), rel=1e-5)
+    assert torch.equal(tokens, trained(cosine=cosine).nearest(z))
+    assert commitment.item() == pytest.approx((compared(z, cosine) - before[tokens]).square().mean().item(), rel=1e-5)
     assert torch.equal(made.codebook, before) == (not training)
 
 
 def test_the_gradient_passes_straight_through():
     z = normal(2, 6, 3, seed=9).requires_grad_()
     weights = normal(2, 6, 3, seed=10)
-    (trained()(z)[0] * weights).sum().backward()
+    (trained(cosine=False)(z)[0] * weights).sum().backward()
     assert torch.equal(z.grad, weights)
 
 
+def test_the_gradient_of_a_code_turns_the_direction_of_its_vector():
+    z = normal(2, 6, 3, seed=9).requires_grad_()
+    weights = normal(2, 6, 3, seed=10)
+    (trained()(z)[0] * weights).sum().backward()
+    unit, length = direction(z.detach()), z.detach().norm(dim=-1, keepdim=True)
+    along = (weights * unit).sum(-1, keepdim=True)
+    assert torch.allclose(z.grad, (weights - along * unit) / length, atol=1e-6)  # the part across the vector
+
+
 def test_commitment_draws_vectors_to_their_codes():
-    made = trained()
+    made = trained(cosine=False)
     codes = made.codebook.clone()
     z = normal(2, 6, 3, seed=9).requires_grad_()
     _, tokens, commitment = made(z)
@@ -67,36 +116,43 @@ def test_commitment_draws_vectors_to_their_codes():
     assert torch.allclose(z.grad, 2 * (z - codes[tokens]).detach() / z.numel(), atol=1e-7)
 
 
-def test_codes_follow_the_mean_of_their_vectors_by_moving_averages():
-    made = trained(decay=0.99, revive=1e-6)
+@both
+def test_codes_follow_the_mean_of_their_vectors_by_moving_averages(cosine):
+    made = trained(decay=0.99, revive=1e-6, cosine=cosine)
     counts, sums = made.counts.numpy().astype(float), made.sums.numpy().astype(float)
     z = normal(4, 16, 3, seed=9)
-    tokens, rows = made(z)[1].numpy().ravel(), z.numpy().astype(float).reshape(-1, 3)
+    tokens, rows = made(z)[1].numpy().ravel(), compared(z, cosine).numpy().astype(float).reshape(-1, 3)
     for k in range(8):
         mine = rows[tokens == k]
         counts[k] = 0.99 * counts[k] + 0.01 * len(mine)
         sums[k] = 0.99 * sums[k] + 0.01 * mine.sum(0)
     np.testing.assert_allclose(made.counts, counts, rtol=1e-6)
     np.testing.assert_allclose(made.sums, sums, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(made.codebook, sums / counts[:, None], rtol=1e-5, atol=1e-6)
+    lengths = np.sqrt((sums**2).sum(1)) if cosine else counts
+    np.testing.assert_allclose(made.codebook, sums / lengths[:, None], rtol=1e-5, atol=1e-6)
 
 
-def test_the_start_is_the_k_means_of_the_first_batch():
-    made = Quantizer(4, 2, revive=1e-9)
+@both
+def test_the_start_is_the_k_means_of_the_first_batch(cosine):
+    made = Quantizer(4, 2, revive=1e-9, cosine=cosine)
     z = normal(1, 60, 2)
     chosen = torch.randperm(60, generator=torch.Generator().manual_seed(7))[:4]
-    centres = z[0, chosen].double().numpy()
-    vectors = z[0].double().numpy()
+    vectors = compared(z[0].double(), cosine).numpy()
+    centres = vectors[chosen.numpy()]
     for _ in range(10):
         nearest = ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1)
         centres = np.stack([vectors[nearest == k].mean(0) for k in range(4)])
+        centres = direction(torch.from_numpy(centres)).numpy() if cosine else centres
     _, tokens, _ = made(z, torch.Generator().manual_seed(7))
     np.testing.assert_array_equal(tokens[0], ((vectors[:, None] - centres) ** 2).sum(-1).argmin(1))
+    start = Quantizer(4, 2, cosine=cosine)
+    start._start(compared(z[0], cosine), torch.Generator().manual_seed(7))
+    np.testing.assert_allclose(start.codebook, centres, atol=1e-5)
 
 
 def test_the_first_call_finds_clusters():
     torch.manual_seed(0)
-    made = Quantizer(4, 2)
+    made = Quantizer(4, 2, cosine=False)
     centres = torch.tensor([[0.0, 0], [0, 9], [9, 0], [9, 9]])
     z = centres.repeat(64, 1)[None] + 0.01 * normal(1, 256, 2)
     for _ in range(4):  # k-means may leave a code without vectors, which is revived
@@ -104,8 +160,20 @@ def test_the_first_call_finds_clusters():
     assert torch.cdist(centres, made.codebook).min(1).values.max() < 0.1
 
 
-def test_dead_codes_are_revived_where_the_data_is():
+def test_directions_that_nobody_has_are_given_to_vectors_that_are_there():
     made = trained(decay=0.9, revive=0.2)
+    z = normal(4, 16, 3, seed=1).abs()  # in one octant
+    with torch.no_grad():
+        made.codebook[2:5] = made.sums[2:5] = direction(torch.tensor([[-1.0, -1, -1], [-1, -1, -2], [-2, -1, -1]]))
+    assert not torch.isin(torch.tensor([2, 3, 4]), made(z)[1]).any()
+    for _ in range(40):
+        _, tokens, _ = made(z)
+    assert (made.codebook >= 0).all()
+    assert len(tokens.unique()) == 8
+
+
+def test_dead_codes_are_revived_where_the_data_is():
+    made = trained(decay=0.9, revive=0.2, cosine=False)
     with torch.no_grad():
         for buffer in (made.codebook, made.sums):
             buffer[2:5] = 1000.0
@@ -118,8 +186,9 @@ def test_dead_codes_are_revived_where_the_data_is():
     assert len(tokens.unique()) == 8
 
 
-def test_living_codes_are_left_alone():
-    made = trained(decay=0.99, revive=0.01)
+@both
+def test_living_codes_are_left_alone(cosine):
+    made = trained(decay=0.99, revive=0.01, cosine=cosine)
     before = made.codebook.clone()
     for seed in range(5):
         made(normal(4, 16, 3, seed=seed))

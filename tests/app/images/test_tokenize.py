@@ -73,6 +73,40 @@ def test_it_goes_on_with_the_settings_it_had_unless_others_are_given(tmp_path, c
     assert tokenize("--resume", "--accelerator", "cpu") == 0  # there is nothing left to do but the codes
 
 
+def test_a_tokenizer_begun_before_codes_were_directions_goes_on_with_points(tmp_path):
+    assert tokenize(*SMALL, "--no-cosine") == 0
+    file = tmp_path / "codes" / "tokenizer-settings.json"
+    begun = json.loads(file.read_text())
+    del begun["settings"]["cosine"]
+    file.write_text(json.dumps(begun))
+    with pytest.raises(ValueError, match="--cosine cannot change during training: leave it out, or give False"):
+        tokenize("--resume", "--cosine")
+    assert tokenize("--resume", "--steps", 8, "--accelerator", "cpu") == 0
+    assert not VQVAE.from_pretrained(tmp_path / "codes").cosine
+
+
+def test_the_decoder_may_go_on_alone_and_every_file_but_its_own_stays(tmp_path, capsys):
+    assert tokenize(*SMALL, "--steps", 8, "--adversarial-steps", 4) == 0
+    assert "8 steps of 4 images, and 4 of the decoder alone" in capsys.readouterr().err
+    assert tokenize(*SMALL, "--steps", 8, out="plain") == 0
+    codes, plain = tmp_path / "codes", tmp_path / "plain"
+    for name in ("train.npy", "validation.npy", "test.npy", "train_labels.npy"):
+        assert (codes / name).read_bytes() == (plain / name).read_bytes(), name
+    assert (codes / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()
+    lines = [(r["phase"], r["step"]) for r in records(codes)]
+    assert lines[:6] == [(r["phase"], r["step"]) for r in records(plain)]
+    assert lines[6:] == [("decoder", 10), ("decoder", 12), ("validation", 12)]
+    assert records(codes)[-2]["discriminator"] > 0
+    about, before = (json.loads((folder / "tokenizer.json").read_text()) for folder in (codes, plain))
+    assert (about["adversarial_steps"], before["adversarial_steps"]) == (4, 0)
+    assert about["digest"] == before["digest"]
+    with pytest.raises(ValueError, match="--steps cannot change during training: leave it out, or give 8"):
+        tokenize("--resume", "--steps", 9)
+    assert tokenize("--resume", "--adversarial-steps", 4, "--accelerator", "cpu", out="plain") == 0
+    for name in ("model.safetensors", "tokenizer.json", "sheet.png"):
+        assert (codes / name).read_bytes() == (plain / name).read_bytes(), name
+
+
 def test_it_is_safe_to_interrupt_at_any_step(tmp_path, capsys, monkeypatch):
     assert tokenize(*SMALL, out="straight") == 0
     for stop in (1, 4, 5):
@@ -197,7 +231,10 @@ def test_every_setting_is_a_flag_that_is_explained(capsys):
     shown = capsys.readouterr().out
     for flag in ("--size", "--grid", "--codes", "--width", "--steps", "--minutes", "--patience", "--resume"):
         assert flag in shown
-    assert "Number of codes in the codebook" in " ".join(shown.split())
+    words = " ".join(shown.split())
+    assert "Number of codes in the codebook" in words
+    assert "--adversarial-steps" in words
+    assert "the codes of images stay what they are" in words
 
 
 def test_only_one_process_works_in_a_folder(tmp_path):

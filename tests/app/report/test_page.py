@@ -229,10 +229,11 @@ def test_the_tokenizer_of_codes_is_shown_if_its_summary_is_there(copy):
     (run.path / "vqvae").mkdir()
     Image.fromarray(np.full((4, 6, 3), 77, dtype=np.uint8)).save(run.path / "vqvae" / "sheet.png")
     assert "Tokenizer" not in page_of(run)
-    summary = {"psnr": 21.987, "perplexity": 300.44, "codes": 512, "images": 1000}
+    summary = {"psnr": 21.987, "perplexity": 300.44, "codes": 512, "adversarial_steps": 2000, "images": 1000}
     (run.path / "vqvae" / "summary.json").write_text(json.dumps(summary))
     page = Page(page_of(run))
     assert "PSNR 21.99 dB over test images; 512 codes, perplexity 300.4." in page.text()
+    assert "For its last 2,000 steps the decoder alone learned" in page.text()
     with Image.open(io.BytesIO(base64.b64decode(page.sources[0].split(",")[1]))) as sheet:
         assert (np.asarray(sheet) == 77).all()
 

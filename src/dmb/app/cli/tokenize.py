@@ -66,7 +66,9 @@ def main(arguments: list[str]) -> int:
             (out / SUMMARY).unlink(missing_ok=True)
             introduce(console, images)
             plan = f"grids of {settings.grid} × {settings.grid} codes out of {settings.codes}; {settings.steps} steps"
-            say(console, f"{'continuing' if going_on else 'making'} {out}: {plan} of {settings.batch_size} images")
+            plan += f" of {settings.batch_size} images"
+            plan += f", and {more} of the decoder alone" if (more := settings.adversarial_steps) else ""
+            say(console, f"{'continuing' if going_on else 'making'} {out}: {plan}")
         with Display(console, images.codec).shown() as display:
             for number, report in enumerate(reports):
                 if not chief:
@@ -80,7 +82,7 @@ def main(arguments: list[str]) -> int:
     number = stopped_by(signals, fabric, console, ["dmb", "tokenize", source, "--out", str(out), "--resume"])
     if chief and not number:
         with counting(console, "encoding") as progress:
-            about = write_codes(out, vqvae.to(fabric.device), images, progress)
+            about = write_codes(out, vqvae.to(fabric.device), images, progress, settings.adversarial_steps)
         test, used = about["images"]["test"], about["perplexity"]
         print(f"PSNR {about['psnr']:.2f} dB of {test:,} test images; {used:.1f} codes in use of {vqvae.codes:,}")
         say(console, f"images beside their reconstructions: {out / SHEET}; train on their codes with: dmb train {out}")
@@ -92,7 +94,8 @@ def _begun(flags: Tokenize) -> Tokenize:
     file = flags.out / SETTINGS
     with as_value_error(f"{file} does not describe a tokenizer", OSError, ValueError, KeyError, TypeError):
         begun = from_json(file.read_text(encoding="utf-8"))
-        settings, size = typed(TokenizerSettings, begun["settings"]), begun.get("size")
+        # codes were points before there was a choice
+        settings, size = typed(TokenizerSettings, {"cosine": False} | begun["settings"]), begun.get("size")
         return replace(flags, source=begun["source"], size=size, settings=settings)
 
 
@@ -108,8 +111,10 @@ def _going_on(flags: Tokenize) -> bool:
     before = _begun(flags)
     if before.source != flags.source:
         raise ValueError(f"{out} has codes of {before.source}, not of {flags.source}: choose another --out")
-    wanted = {"size": flags.size, **flags.settings.sizes()}
-    for name, value in {"size": before.size, **before.settings.sizes()}.items():
+    wanted, found = ({"size": each.size, **each.settings.sizes()} for each in (flags, before))
+    if (out / METRICS).is_file() and b'"phase": "decoder"' in (out / METRICS).read_bytes():
+        wanted["steps"], found["steps"] = flags.settings.steps, before.settings.steps  # those are over
+    for name, value in found.items():
         if wanted[name] != value:
             raise ValueError(f"--{name.replace('_', '-')} cannot change during training: leave it out, or give {value}")
     return True

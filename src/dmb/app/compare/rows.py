@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dmb.app.images import Codes
 from dmb.app.recipes import Recipe, choices
 from dmb.data import DataSet
 from dmb.data.codecs import Columns, Grid, Picture, Text
@@ -121,7 +122,9 @@ ROWS = (
     Row("mean-tree", "bridge, tree of clusters by value, fixed, mean head", TREE | {"grouping": "value"},
         _states(2, ORDINAL)),
     Row("mean-tree", "bridge, tree of clusters by cooccurrence, fixed, mean head",
-        TREE | {"grouping": "cooccurrence"}, lambda data: not isinstance(data.codec, ORDINAL | Columns)),
+        TREE | {"grouping": "cooccurrence"}, lambda data: not isinstance(data.codec, ORDINAL | Columns | Codes)),
+    Row("mean-tree", "bridge, tree of clusters of codebook vectors, fixed, mean head",
+        TREE | {"grouping": "vectors"}, _states(2, Codes)),
     Row("mean-natural", "as mean-live, in natural order", LIVE | NATURAL | MEAN | PACED, _states(2, ORDINAL)),
     Row("mean-natural-still", "the same without Matrix-learning", STILL | NATURAL | MEAN, _states(2, ORDINAL)),
     Row("learned-natural", "bridge, natural order, learned on the bound", JOINT | NATURAL | MUCH, _states(3, ORDINAL)),

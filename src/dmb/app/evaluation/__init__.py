@@ -6,8 +6,10 @@ from dmb.app.evaluation.images import (
     RealImages as RealImages,
     features as features,
     fid as fid,
+    image_qualities as image_qualities,
     image_quality as image_quality,
     inception_score as inception_score,
+    precision_recall as precision_recall,
 )
 from dmb.app.evaluation.inception import Inception as Inception
 from dmb.app.evaluation.likelihood import (

@@ -1,11 +1,11 @@
-"""The Fréchet Inception Distance and the Inception Score; of a model, beside what a perfect model could reach."""
+"""The Fréchet Inception Distance, precision and recall, and the Inception Score; of a model, and of a perfect one."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from dmb.data.reading import Progress, ignore_progress
 
 _CHUNK, _BATCH = 256, 16  # images per file of the cache, about a minute's work of a core; images per network call
 _LEAST_SCORED = 100  # images, ten for each part of the Inception Score
+_NEIGHBOURS, _ROWS = 3, 512  # by which precision and recall go, as published; distances to so many images at once
+_PAIRS = 100  # samples that are shown beside training images
 
 
 @runtime_checkable
@@ -83,17 +85,40 @@ def fid(features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"]) -> f
     >>> round(fid(x, 3 * x + 1), 6)                  # 1² + (√2 - 3√2)²
     9.0
     """
-    means, roots, width = [], [], features_b.shape[-1]
-    for name, values in (("features_a", features_a), ("features_b", features_b)):
-        if values.ndim != 2 or len(values) < 2 or values.shape[1] != width:
-            raise ValueError(f"{name} must be [at least 2 images, {width} features], got {list(values.shape)}")
-        _check_finite(name, values)
-        values = values.cpu().double()
+    means, roots = [], []
+    for values in _checked(features_a, features_b, least=2):
         means.append(values.mean(0))
         roots.append(torch.linalg.qr(values - means[-1], mode="r").R / (len(values) - 1) ** 0.5)
     squares = (means[0] - means[1]).square().sum() + sum(root.square().sum() for root in roots)
     distance = squares - 2 * torch.linalg.svdvals(roots[0] @ roots[1].T).sum()
     return max(0.0, float(distance))  # rounding can take a distance of 0 below it
+
+
+def precision_recall(
+    features_a: Float[Tensor, "m f"], features_b: Float[Tensor, "n f"], neighbours: int = _NEIGHBOURS
+) -> tuple[float, float]:
+    """The share of `a` that lies among `b`, and that of `b` among `a` (Kynkäänniemi et al. 2019).
+
+    With `a` of samples and `b` of real images: how many samples are like real images, and how many real images are
+    like samples. A vector lies among others if it is no further from one of them than the nearest of the others but
+    `neighbours - 1` are from that one. Compare only figures of equal numbers.
+
+    >>> a, b = torch.tensor([[0.0], [1.0], [9.0]]), torch.tensor([[0.0], [2.0], [3.0]])
+    >>> precision_recall(a, b, neighbours=1)         # 9 is not within 1 of 3; all of `b` are within 8 of 9
+    (0.6666666666666666, 1.0)
+    """
+    a, b = _checked(features_a, features_b, least=neighbours + 1)
+    return _share_among(a, b, neighbours), _share_among(b, a, neighbours)
+
+
+def _share_among(these: Tensor, others: Tensor, neighbours: int) -> float:
+    inside = torch.zeros(len(these), dtype=torch.bool)
+    for rows in torch.arange(len(others)).split(_ROWS):
+        between = torch.cdist(others[rows], others)
+        between[torch.arange(len(rows)), rows] = torch.inf  # no one is a neighbour of itself
+        radius = between.kthvalue(neighbours, dim=1).values
+        inside |= (torch.cdist(these, others[rows]) <= radius).any(1)
+    return float(inside.double().mean())
 
 
 def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int = 0) -> tuple[float, float]:
@@ -120,6 +145,16 @@ def inception_score(logits: Float[Tensor, "n k"], splits: int = 10, *, seed: int
     return float(scores.mean()), float(scores.std())
 
 
+def _checked(features_a: Tensor, features_b: Tensor, least: int) -> list[Tensor]:
+    """Both in float64; a ValueError if they cannot be compared."""
+    width = features_b.shape[-1]
+    for name, values in (("features_a", features_a), ("features_b", features_b)):
+        if values.ndim != 2 or len(values) < least or values.shape[1] != width:
+            raise ValueError(f"{name} must be [at least {least} images, {width} features], got {list(values.shape)}")
+        _check_finite(name, values)
+    return [features_a.cpu().double(), features_b.cpu().double()]
+
+
 def _check_finite(name: str, values: Tensor) -> None:
     if not values.isfinite().all():
         row = int((~values.isfinite()).any(1).nonzero()[0])
@@ -136,6 +171,8 @@ class ImageQuality:
         fid: the distance of samples.
         floor: the distance of training images after the codec: what a perfect model would reach.
         real: the distance of unchanged training images: the floor if the codec lost nothing.
+        precision, recall: of samples, see `precision_recall`; None of fewer than 4 images.
+        floor_precision, floor_recall: of training images after the codec.
         num_features: number of features of the Inception network.
         inception_score: of the samples, if it was wanted.
         inception_score_deviation: standard deviation over parts of the samples.
@@ -143,11 +180,17 @@ class ImageQuality:
         step: the step of the run's model, where a run has stored the result.
     """
 
+    kind: ClassVar[str] = "images at calls"
+
     split: str
     images: int
     fid: float
     floor: float
     real: float
+    precision: float | None = None
+    recall: float | None = None
+    floor_precision: float | None = None
+    floor_recall: float | None = None
     num_features: int
     inception_score: float | None = None
     inception_score_deviation: float | None = None
@@ -157,6 +200,11 @@ class ImageQuality:
     seed: int
     step: int | None = None
 
+    @property
+    def what(self) -> str:
+        """Its name among the results of several numbers of calls."""
+        return f"{self.calls} calls"
+
     def __str__(self) -> str:
         calls = "" if self.calls is None else f", {self.calls} calls"
         how = self.sampler + calls + (f", guidance {self.guidance:g}" if self.guidance != 1 else "")
@@ -164,6 +212,11 @@ class ImageQuality:
         if self.inception_score is not None:
             lines.append(f"Inception Score {self.inception_score:.2f} ± {self.inception_score_deviation:.2f}")
         lines.append(f"floor {self.floor:.2f} (training images after the codec), real {self.real:.2f} (unchanged)")
+        if self.precision is not None:
+            perfect = f"{self.floor_precision:.3f} and {self.floor_recall:.3f}"
+            lines.append(
+                f"precision {self.precision:.3f}, recall {self.recall:.3f} (training images after the codec: {perfect})"
+            )
         if self.images <= self.num_features:
             lines.append(
                 f"note: no more images than features ({self.num_features:,}), so the covariances are singular and "
@@ -259,43 +312,92 @@ def image_quality(
         seed: of the samples.
         progress: see `drawing.Stages`.
     """
+    return next(
+        image_qualities(bridge, real, [calls], sampler=sampler, guidance=guidance, seed=seed, progress=progress)
+    )
+
+
+def image_qualities(
+    bridge: Bridge,
+    real: RealImages,
+    calls: Sequence[int | None],
+    *,
+    sampler: str | None = None,
+    guidance: float = 1.0,
+    seed: int = 0,
+    nearest: Path | None = None,
+    progress: Stages = unwatched,
+) -> Iterator[ImageQuality]:
+    """`image_quality` for several numbers of calls, one after the other: all but the samples is computed once.
+
+    Args:
+        nearest: a picture to write: the first 100 samples, of the last number of calls, each beside the training image
+            nearest to it in the space of features, of as many as there are samples.
+        bridge, real, calls, sampler, guidance, seed, progress: see `image_quality`.
+    """
     sampler = bridge.samplers[0] if sampler is None else sampler
-    calls = 64 if calls is None and sampler in bridge.step_samplers else calls
-    if bridge.from_left and calls:  # 0 calls are a mistake
-        calls = max(calls, bridge.least_calls)
-    with progress("sampling") as advance:
-        tokens = draw(
-            bridge, real.images, labels=real.labels(bridge), calls=calls, sampler=sampler, guidance=guidance, seed=seed,
-            progress=advance,
-        )  # fmt: skip
-        samples = np.concatenate([real.codec.images(part) for part in tokens])
+    others: dict[str, Any] = {}
 
     def seen(images: UInt8[np.ndarray, "k h w c"], what: str) -> Float[Tensor, "k f"]:
         with progress(f"features of {len(images):,} {what}") as advance:
             return features(real.network.to(bridge.device), images, progress=advance)
 
-    made = seen(samples, "samples")
-    training = real.pictures("train")
-    with progress("training images through the codec") as advance:
-        reconstructed = real.pictures("train", decoded=True, progress=advance)
-    wanted = seen(real.pictures(real.split), f"{real.split} images")
-    best = fid(seen(training, "training images"), wanted)
-    lossless = np.array_equal(training, reconstructed)
-    score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
-    return ImageQuality(
-        split=real.split,
-        images=real.images,
-        fid=fid(made, wanted),
-        floor=best if lossless else fid(seen(reconstructed, "training images after the codec"), wanted),
-        real=best,
-        num_features=wanted.shape[1],
-        inception_score=score,
-        inception_score_deviation=deviation,
-        sampler=sampler,
-        calls=calls,
-        guidance=guidance,
-        seed=seed,
-    )
+    def shares(some: Float[Tensor, "k f"]) -> tuple[float | None, float | None]:
+        return precision_recall(some, wanted) if real.images > _NEIGHBOURS else (None, None)
+
+    for given in calls:
+        number = 64 if given is None and sampler in bridge.step_samplers else given
+        if bridge.from_left and number:  # 0 calls are a mistake
+            number = max(number, bridge.least_calls)
+        with progress("sampling") as advance:
+            tokens = draw(
+                bridge, real.images, labels=real.labels(bridge), calls=number, sampler=sampler, guidance=guidance,
+                seed=seed, progress=advance,
+            )  # fmt: skip
+            samples = np.concatenate([real.codec.images(part) for part in tokens])
+        made = seen(samples, "samples")
+        if not others:
+            training = real.pictures("train")
+            with progress("training images through the codec") as advance:
+                reconstructed = real.pictures("train", decoded=True, progress=advance)
+            wanted = seen(real.pictures(real.split), f"{real.split} images")
+            whole = back = seen(training, "training images")
+            if not np.array_equal(training, reconstructed):
+                back = seen(reconstructed, "training images after the codec")
+            others = {"real": fid(whole, wanted), "num_features": wanted.shape[1]}
+            others["floor"] = others["real"] if back is whole else fid(back, wanted)
+            others["floor_precision"], others["floor_recall"] = shares(back)
+        if nearest is not None:
+            write_pairs(nearest, samples[:_PAIRS], training, made[:_PAIRS], whole)
+        score, deviation = inception_score(real.network.classified(made), seed=seed) if real.score else (None, None)
+        precision, recall = shares(made)
+        yield ImageQuality(
+            split=real.split,
+            images=real.images,
+            fid=fid(made, wanted),
+            precision=precision,
+            recall=recall,
+            inception_score=score,
+            inception_score_deviation=deviation,
+            sampler=sampler,
+            calls=number,
+            guidance=guidance,
+            seed=seed,
+            **others,
+        )
+
+
+def write_pairs(
+    path: Path,
+    samples: UInt8[np.ndarray, "m h w c"],
+    training: UInt8[np.ndarray, "n h w c"],
+    features_of_samples: Float[Tensor, "m f"],
+    features_of_training: Float[Tensor, "n f"],
+) -> None:
+    """A picture of samples, each beside the training image whose features are nearest to its own: is it a copy?"""
+    closest = torch.cdist(features_of_samples.double(), features_of_training.double()).argmin(1)
+    pairs = np.concatenate([samples, training[closest.numpy()]], axis=2)
+    Picture([*pairs.shape[1:]]).write(path, torch.from_numpy(pairs.reshape(len(pairs), -1)).long())
 
 
 def originals(data: DataSet) -> DataSet:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -30,6 +31,7 @@ class VQVAE(Pretrained):
         width: channels of the convolutions at the grid.
         blocks: residual blocks in the encoder, and in the decoder.
         code_width: dimension of a code's vector.
+        cosine: codes are directions, and the nearest is that of the highest cosine; otherwise they are points.
         decay: decay per step of the moving averages that codes follow.
         revive: a code used less often than this share of the mean is moved to where images are.
 
@@ -53,6 +55,7 @@ class VQVAE(Pretrained):
         width: int = 64,
         blocks: int = 2,
         code_width: int = 16,
+        cosine: bool = True,
         decay: float = 0.9,
         revive: float = 0.1,
     ):
@@ -64,10 +67,11 @@ class VQVAE(Pretrained):
         if min(channels, width) < 1:
             raise ValueError(f"channels and width must be at least 1, got {channels} and {width}")
         self.size, self.channels, self.grid, self.codes = size, channels, grid, codes
-        self.width, self.blocks, self.code_width, self.decay, self.revive = width, blocks, code_width, decay, revive
+        self.width, self.blocks, self.code_width, self.cosine = width, blocks, code_width, cosine
+        self.decay, self.revive = decay, revive
         widths = [channels, *(max(1, width >> left) for left in reversed(range(halvings)))]
         self.encoder = _encoder(widths, blocks, code_width)
-        self.quantizer = Quantizer(codes, code_width, decay=decay, revive=revive)
+        self.quantizer = Quantizer(codes, code_width, cosine=cosine, decay=decay, revive=revive)
         self.decoder = _decoder(widths[::-1], blocks, code_width)
 
     @property
@@ -112,6 +116,10 @@ class VQVAE(Pretrained):
             parts.append(((image + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous())
         return torch.cat(parts)
 
+    def decoded(self, images: UInt8[Tensor, "b h w c"]) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
+        """Pixels in [-1, 1], and what the decoder makes of their codes: a gradient reaches the decoder alone."""
+        return self._pixels(images), self._image(self.quantizer.codebook[self.encode(images)])
+
     def reconstruct(self, images: UInt8[Tensor, "b h w c"]) -> UInt8[Tensor, "b h w c"]:
         """What is left of images after the codes."""
         return self.decode(self.encode(images))
@@ -150,6 +158,11 @@ class VQVAE(Pretrained):
         """What a file holds: the weights, and the codebook as one plain tensor."""
         weights = {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("quantizer.")}
         return {**weights, _CODEBOOK: self.quantizer.codebook}
+
+    @staticmethod
+    def upgraded(config: dict[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
+        """Those that were saved before there were directions have points."""
+        return {"cosine": False, **config}, tensors
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Load such weights; training, if there is any, goes on from their codes."""

@@ -151,10 +151,13 @@ def read_codes(folder: str | Path, codec: Codec | None = None) -> DataSet:
     )
 
 
-def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress | None = None) -> dict[str, Any]:
+def write_codes(
+    folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress | None = None, adversarial_steps: int = 0
+) -> dict[str, Any]:
     """Write the codes of all images to the folder of the VQ-VAE, and last the summary, which is returned.
 
-    `images` are those it was trained with; `progress` is called with the number of images done, and of all.
+    `images` are those it was trained with; `progress` is called with the number of images done, and of all;
+    `adversarial_steps` of its decoder alone are mentioned.
     """
     picture, progress, done = picture_of(images), progress or ignore_progress, 0
     counts = {part: len(split) for part, split in images.splits().items()}
@@ -183,6 +186,7 @@ def write_codes(folder: Path, vqvae: VQVAE, images: DataSet, progress: Progress 
         "digest": vqvae.digest(),
         "psnr": ratio,
         "perplexity": used,
+        "adversarial_steps": adversarial_steps,
         "images": counts,
         "unigram_bits": images.baselines(),
     }

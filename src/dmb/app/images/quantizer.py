@@ -17,19 +17,22 @@ class Quantizer(nn.Module):
     first call finds the codes by k-means. A code whose count `N_k` falls below `revive` times the mean is dead: it
     comes back as one of the batch's vectors, with the mean count, and has `log(revive) / log(decay)` calls to find use.
 
+    If `cosine`, only directions count: `z / |z|` takes the place of `z`, and `e_k = S_k / |S_k|`. Then the nearest code
+    is that of the highest cosine, and no vector can escape its code by growing (ViT-VQGAN, arXiv 2110.04627).
+
     Of several processes, each with an equal share of the batch, all have the codes that one would have, if they draw
     from generators of one seed. Whatever training goes by is a buffer: a state restored by `load_state_dict` goes on to
     the same codes.
     """
 
-    def __init__(self, codes: int, code_width: int, *, decay: float = 0.9, revive: float = 0.1):
+    def __init__(self, codes: int, code_width: int, *, cosine: bool = True, decay: float = 0.9, revive: float = 0.1):
         super().__init__()
         if codes < 2 or code_width < 1:
             raise ValueError(f"codes must be at least 2 and code_width at least 1, got {codes} and {code_width}")
         if not (0 < decay < 1 and 0 < revive < 1):
             raise ValueError(f"decay and revive must lie in (0, 1), got {decay} and {revive}")
-        self.codes, self.code_width, self.decay, self.revive = codes, code_width, decay, revive
-        self.codebook = nn.Buffer(torch.randn(codes, code_width))
+        self.codes, self.code_width, self.cosine, self.decay, self.revive = codes, code_width, cosine, decay, revive
+        self.codebook = nn.Buffer(self._compared(torch.randn(codes, code_width)))
         self.counts, self.sums = nn.Buffer(torch.ones(codes)), nn.Buffer(self.codebook.clone())
         self.started = nn.Buffer(torch.tensor(False))
 
@@ -38,16 +41,16 @@ class Quantizer(nn.Module):
     ) -> tuple[Float[Tensor, "b d e"], Int[Tensor, "b d"], Float[Tensor, ""]]:
         """Vectors at their codes; which codes these are; and the mean of `(z - e)²`, with no gradient to the codes.
 
-        In training mode the gradient of the first is handed to `z` as it is (straight through), and the codes are
-        updated; what is random about that comes from `generator`, on the CPU.
+        In training mode the gradient of the first is handed to `z` as it is (straight through; if `cosine`, to its
+        direction), and the codes are updated; what is random about that comes from `generator`, on the CPU.
         """
         # not in the half precision of autocast: the counts and sums would lose digits at every step
         with torch.autocast(z.device.type, enabled=False):
-            z = z.to(self.codebook.dtype)
+            z = self._compared(z.to(self.codebook.dtype))
             everywhere = _gathered(z.detach().flatten(0, 1)) if self.training else z
             if self.training and not self.started:
                 self._start(everywhere, generator)
-            tokens = self.nearest(z.detach())
+            tokens = self._nearest(z.detach())
             vectors = self.codebook[tokens]
             commitment = F.mse_loss(z, vectors)
             if self.training:
@@ -57,6 +60,13 @@ class Quantizer(nn.Module):
 
     def nearest(self, z: Float[Tensor, "*b e"]) -> Int[Tensor, "*b"]:
         """The codes that vectors are nearest to."""
+        return self._nearest(self._compared(z))
+
+    def _compared(self, z: Float[Tensor, "*b e"]) -> Float[Tensor, "*b e"]:
+        """What of vectors is compared with codes."""
+        return F.normalize(z, dim=-1) if self.cosine else z
+
+    def _nearest(self, z: Float[Tensor, "*b e"]) -> Int[Tensor, "*b"]:
         # |z - e|² without |z|², which no code changes
         squares = self.codebook.square().sum(-1)
         rows = z.flatten(0, -2).split(max(1, _CHUNK // self.codes))
@@ -69,10 +79,10 @@ class Quantizer(nn.Module):
         rows = torch.randperm(len(z), generator=generator)[torch.arange(self.codes) % len(z)]
         self.codebook.copy_(z[rows.to(z.device)])
         for _ in range(_ROUNDS):
-            counts, sums = self._totals(z, self.nearest(z))
+            counts, sums = self._totals(z, self._nearest(z))
             self.counts.copy_(counts)
             self.sums.copy_(sums)
-            self.codebook.copy_(torch.where(counts[:, None] > 0, sums / counts[:, None], self.codebook))
+            self.codebook.copy_(torch.where(counts[:, None] > 0, self._compared(sums / counts[:, None]), self.codebook))
         self.started.fill_(True)
 
     @torch.no_grad()
@@ -84,7 +94,7 @@ class Quantizer(nn.Module):
         if dead.any():
             rows = torch.randint(len(z), (int(dead.sum()),), generator=generator)
             self.counts[dead], self.sums[dead] = mean, mean * z[rows.to(z.device)]
-        self.codebook.copy_(self.sums / self.counts[:, None])
+        self.codebook.copy_(self._compared(self.sums / self.counts[:, None]))
 
     def _totals(
         self, z: Float[Tensor, "m e"], tokens: Int[Tensor, " m"]

@@ -63,6 +63,8 @@ def results(contents: Contents) -> list[Block]:
             f"Images and their reconstructions: PSNR {found['psnr']:.2f} dB over test images; "
             f"{found['codes']:,} codes, perplexity {found['perplexity']:.1f}."
         )
+        if alone := found.get("adversarial_steps"):
+            about += f" For its last {alone:,} steps the decoder alone learned, against a discriminator of patches."
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
     recipe = contents.run.recipe.public()
@@ -176,11 +178,11 @@ def facts(contents: OpenRun) -> list[tuple[str, str]]:
         last = contents.records[-1]
         took = f", {duration(last.seconds)}" if math.isfinite(last.seconds) else ""
         found.append(("Training", f"{last.step:,} steps, {last.tokens:,} tokens{took}; begun {run.about['created']}"))
-    for split, images in contents.images.items():
-        fid = (
-            f"{images.fid:.2f} of {images.images:,} samples to {split} images ({images.sampler}, {images.calls} calls)"
-        )
+    for images in contents.images:
+        how = f"{images.sampler}, {images.calls} calls"
+        fid = f"{images.fid:.2f} of {images.images:,} samples to {images.split} images ({how})"
         fid += f"; training images {images.real:.2f}, after the codec {images.floor:.2f}"
+        fid += "" if images.precision is None else f"; precision {images.precision:.3f}, recall {images.recall:.3f}"
         score = "" if images.inception_score is None else f"; Inception Score {images.inception_score:.2f}"
         found.append(("FID", fid + score + _outdated(contents, images.step)))
     return found
