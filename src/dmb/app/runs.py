@@ -57,7 +57,8 @@ class Run:
         recipe: what is run.
         codec: turns tokens into data.
         about: `version` of dmb, when the run was `created`, `unigram_bits`: what the training data's marginals alone
-            need on each split, `digest` of the data, and `class_names`, if classes have names.
+            need on each split, `digest` of the data, `class_names`, if classes have names, and the number of training
+            `sequences`: 0, if an earlier version made the run.
     """
 
     def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
@@ -75,6 +76,7 @@ class Run:
             "unigram_bits": data.baselines(),
             "digest": data.digest(),
             "class_names": list(data.class_names),
+            "sequences": len(data.train),
         }
         run = cls(path, recipe, data.codec, about)
         (path / "samples").mkdir(parents=True, exist_ok=True)
@@ -124,8 +126,11 @@ class Run:
         with as_value_error(f"{file} does not describe a run", Exception):  # a description can be wrong in any way
             # classes have no names in runs of earlier versions
             about = {key: config[key] for key in ABOUT} | {"class_names": config.get("class_names", [])}
+            about["sequences"] = config.get("sequences", 0)
             if not conforms(about["unigram_bits"], dict[str, float | None]):
                 raise ValueError(f"unigram_bits must be numbers, got {about['unigram_bits']!r:.80}")
+            if not conforms(about["sequences"], int):
+                raise ValueError(f"sequences must be a whole number, got {about['sequences']!r:.80}")
             if not conforms(about["class_names"], list[str]):
                 raise ValueError(f"class_names must be strings, got {about['class_names']!r:.80}")
             codec = Configurable.from_config(config["codec"])

@@ -105,15 +105,14 @@ def test_without_a_mask_as_the_only_noise_distributions_are_counted(tmp_path, op
 
 
 def test_bars_of_numbers_have_the_probability_of_all_bins(kind):
-    from dmb.app.serve.table import BARS, summary
+    from dmb.app.report.shares import groups_of, mean_of
 
     column = kind("table").playground.codec.columns[0]
     rng = np.random.default_rng(0)
     p, usual = rng.dirichlet(np.ones(len(column))), np.full(len(column), 1 / len(column))
-    bars, note = summary(column, p, usual)
-    assert len(bars) == BARS
+    bars = groups_of(column, usual).bars(usual, p)
     assert (sum(bar.samples for bar in bars), sum(bar.data for bar in bars)) == (pytest.approx(1), pytest.approx(1))
-    assert note == f"mean {p @ np.array(column.means(), dtype=float):.4g}"
+    assert mean_of(column, p) == f"mean {p @ np.array(column.means(), dtype=float):.4g}"
 
 
 def painted(background, erased, scale=1):

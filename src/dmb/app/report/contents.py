@@ -1,5 +1,6 @@
 """What a page about a run is made of: all that its folder holds, samples of its model, and pieces of HTML."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +61,7 @@ class OpenRun:
         self.best = best(self.records)  # the evaluation that the model in the folder comes from
         self.bounds, self.images = read_bounds(run.path), read_images(run.path)
         self.few_calls = read_calls(run.path, self.best)
+        self.learned = float(run.about["sequences"] or math.inf)  # the number of training sequences
         self.marginals, self.examples = summary["marginals"], summary["examples"]
         self.view = run.codec.view(self.examples[:1])  # how examples are shown
         # names of the columns of a table; None for other data, in which a token means the same at every position

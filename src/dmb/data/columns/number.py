@@ -134,6 +134,14 @@ class Number(Column):
         gone = states < self._has_missing
         return [None if none else self._typed(v) for none, v in zip(gone.tolist(), numbers.tolist(), strict=True)]
 
+    def axis(self, states: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " k"]:
+        """Where a value of each state lies; nan for a missing one."""
+        return as_numbers(self.values(states, rng))
+
+    def at(self, place: float) -> str:
+        """What is written there."""
+        return f"{place:.{_DECIMALS}g}"
+
     def means(self) -> list[Value]:
         middles = (self.edges[1:] + self.edges[:-1]) / 2
         means: list[Value] = [self._typed(atom) for atom in self.atoms]
