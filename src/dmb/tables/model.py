@@ -264,6 +264,15 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
         return [each / each.sum() for each in known]
 
+    def shares(self, template: Int[Tensor, " d"], count: int = 1024) -> list[Float[np.ndarray, " states"]]:
+        """How often each state of every column occurs among rows that `sample` draws with this template.
+
+        It is the mean of the laws that `count` rows are drawn from, always the same ones.
+        """
+        p = rows_of.shares(self.bridge_, template, count, seeded(0, "shares")).numpy()
+        known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
+        return [each / each.sum() for each in known]
+
     def classes(self, column: str) -> list[Value]:
         """The values of a column that `predict_proba` speaks of; for a number, the means of its bins."""
         known = self._codec.columns[self._position(column)]

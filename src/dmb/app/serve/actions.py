@@ -87,7 +87,7 @@ class Actions:
         It yields a status, the samples, a scene, the slider of the film, its samples, its picture, and a file.
         """
         options, rest = self.options(values)
-        template = self.kind.template(*rest) if rest else None
+        template, codec = self.kind.template(*rest) if rest else None, self.kind.codec_for(*rest)
         if template is not None and (template == -1).all():
             template = None
         given = None if template is None else template >= 0
@@ -101,16 +101,17 @@ class Actions:
                 drawn = time.monotonic()
                 left = (drawn - began) * (1 / moment.share - 1)
                 status = said(f"{moment.share:.0%}, t = {moment.t:.2f}; about {duration(left)} left", moment.share)
-                yield status, html(marked.samples(self.playground, moment.x, given)), *[gr.skip()] * 5
+                yield status, html(marked.samples(self.playground, moment.x, given, codec)), *[gr.skip()] * 5
             else:
                 yield (gr.skip(),) * 7
         assert moment is not None
         took = time.monotonic() - began
-        picture = html(marked.samples(self.playground, moment.x, given))
+        picture = html(marked.samples(self.playground, moment.x, given, codec))
         done = f"{len(moment.x):,} drawn in {took:.1f} s"
         yield said(f"{done}; the film is being made …", 1.0), picture, *[gr.skip()] * 5
         scene: Scene = (film, self.playground.certainty(film, 0), 0)
-        file = self.kind.write(Path(tempfile.mkdtemp(dir=self.folder)), moment.x)
+        file = Path(tempfile.mkdtemp(dir=self.folder)) / f"samples{codec.extension}"  # nothing of a visitor's
+        codec.write(file, moment.x)
         more = len(moment.x) - marked.MOST_SHOWN
         note = f" The file has {more:,} more." if isinstance(self.playground.view, Cells) and more > 0 else ""
         yield (

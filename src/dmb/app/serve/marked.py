@@ -11,7 +11,7 @@ from dmb.app.report.contents import Block
 from dmb.app.report.examples import address, alike, gallery
 from dmb.app.report.symbols import NAME
 from dmb.app.serve.model import Certainty, Film, Playground
-from dmb.data.codecs import Cells, Columns, Images
+from dmb.data.codecs import Cells, Codec, Columns, Images
 
 MOST_SHOWN = 20  # rows of a table on the page; a file has them all
 EMPTY = "∅"  # stands for padding that is noise
@@ -20,9 +20,11 @@ BLUE, ORANGE = np.array([46, 134, 200]), np.array([217, 102, 43])
 Colour = Literal["certainty", "order"]
 
 
-def samples(playground: Playground, x: Int[Tensor, "k d"], given: Bool[Tensor, " d"] | None = None) -> Block:
-    """Samples; where something was given, what was filled in is marked."""
-    view, codec = playground.view, playground.codec
+def samples(
+    playground: Playground, x: Int[Tensor, "k d"], given: Bool[Tensor, " d"] | None = None, codec: Codec | None = None
+) -> Block:
+    """Samples as `codec` shows them; where something was given, what was filled in is marked."""
+    view, codec = playground.view, codec or playground.codec
     if isinstance(view, Images):
         return gallery(playground, x)
     looks = [""] * x.shape[1] if given is None else ["" if known else "filled" for known in given.tolist()]

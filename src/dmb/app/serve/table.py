@@ -4,7 +4,6 @@ from typing import Any
 
 import gradio as gr
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from markupsafe import Markup
 from torch import Tensor
@@ -15,8 +14,10 @@ from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
 from dmb.app.serve.options import MOST_ROWS, Options, words
 from dmb.data import Columns
+from dmb.data.columns import Category
 from dmb.tables import TableModel
 
+ANY = "(any)"  # what stands for no value
 # values to choose from; columns with a box each; characters of a value; samples to count values in
 MOST_CHOICES, MOST_COLUMNS, LONGEST, COUNTED = 200, 40, 200, 256
 
@@ -39,11 +40,11 @@ class TableKind(Kind):
         if len(self.codec.names) > MOST_COLUMNS:
             example = f"{self.codec.names[0]}={self.codec.columns[0].display_name(0)}"
             return [gr.Textbox(label="Known values", info=f"column=value, column=value; such as {example}")]
-        gr.Markdown("Choose or type values for some columns; the others are left to the model.")
+        gr.Markdown("Choose or type values for some columns; empty ones are left to the model.")
         with gr.Row(elem_id="columns"):
             return [
                 gr.Dropdown(
-                    [("(any)", ""), *((choice, choice) for choice in names_of(column)[:MOST_CHOICES])], value="",
+                    [(ANY, ""), *((name, name) for name in names_of(column)[:MOST_CHOICES])], value=None,
                     label=name, allow_custom_value=True, min_width=130, scale=1,
                 )
                 for name, column in zip(self.codec.names, self.codec.columns, strict=True)
@@ -51,17 +52,34 @@ class TableKind(Kind):
 
     def template(self, *values: Any) -> Int[Tensor, " d"]:
         d = len(self.codec.names)
-        if d > MOST_COLUMNS:
-            return self.codec.template(words("known values", values[0], LONGEST * d), d)
-        template = torch.full((d,), -1)
-        for place, (name, column, value) in enumerate(zip(self.codec.names, self.codec.columns, values, strict=True)):
-            text = words(f"column {name!r:.40}", value, LONGEST)
-            if text in names_of(column):
-                template[place] = names_of(column).index(text)
-            elif text:  # what a visitor typed, as a field of CSV
-                field = f"{name}={text}".replace('"', '""')
-                template[place] = self.codec.template(f'"{field}"', d)[place]
+        template = self.codec.template(self._typed(values), d)
+        if d <= MOST_COLUMNS:
+            for place, (column, text) in enumerate(zip(self.codec.columns, self._texts(values), strict=True)):
+                if text in (names := names_of(column)):
+                    template[place] = names.index(text)
         return template
+
+    def codec_for(self, *values: Any) -> Columns:
+        return self.codec.with_given_values(self._typed(values))
+
+    def _texts(self, values: tuple[Any, ...]) -> list[str]:
+        """What was chosen or typed for each column; the beginning of a single choice stands for it."""
+        texts = []
+        for name, column, value in zip(self.codec.names, self.codec.columns, values, strict=True):
+            text = words(f"column {name!r:.40}", value, LONGEST).removeprefix(ANY)  # which one may have typed after
+            if text and isinstance(column, Category) and text not in (names := names_of(column)):
+                meant = [each for each in names if each.lower().startswith(text.lower())]
+                text = meant[0] if len(meant) == 1 else text
+            texts.append(text)
+        return texts
+
+    def _typed(self, values: tuple[Any, ...]) -> str:
+        """All that was typed, as a line of CSV, without what is the name of a state."""
+        if len(self.codec.names) > MOST_COLUMNS:
+            return words("known values", values[0], LONGEST * len(self.codec.names))
+        fields = zip(self.codec.names, self.codec.columns, self._texts(values), strict=True)
+        typed = (f"{name}={text}" for name, column, text in fields if text and text not in names_of(column))
+        return ",".join('"{}"'.format(field.replace('"', '""')) for field in typed)
 
     # -- distributions ------------------------------------------------------------------------------------------------
 
@@ -81,7 +99,7 @@ class TableKind(Kind):
     def conditionals(self, template: Int[Tensor, " d"]) -> tuple[list[Float[np.ndarray, " n"]], str]:
         """The distribution of every column given the template, and in words how it was found."""
         if self.model is not None:
-            return self.model.conditionals(template), "by the model"
+            return self.model.shares(template), "by the model: as often as they are drawn"
         *_, last = self.playground.draw(Options(n=COUNTED, most=COUNTED), template)
         columns = zip(last.x.T.numpy(), self.codec.columns, strict=True)
         counts = [np.bincount(x, minlength=len(column))[: len(column)] / COUNTED for x, column in columns]
