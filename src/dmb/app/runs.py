@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from dmb._core import checks
 from dmb._core.configuration import Configurable, conforms
 from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
+from dmb._core.seeding import seeded
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
 from dmb.app.locks import locked
@@ -83,7 +85,9 @@ class Run:
         marginals = data.marginals()
         if (marginals == marginals[:1]).all():  # as all positions of a text share one row
             marginals = marginals[:1]
-        examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
+        chosen = data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))
+        # mixed, as samples are: images in folders come class by class
+        examples = data.validation[chosen[torch.randperm(len(chosen), generator=seeded(0, "examples"))]]
         write_tensors(path / SUMMARY, {"marginals": marginals, "examples": examples})
         if isinstance(data.codec, Codes):
             data.codec.keep(path / VQVAE_COPY)

@@ -12,7 +12,6 @@ from dmb.app.records import Record, read_records, read_tables, validations
 from dmb.app.report.contents import Block, Contents, OpenRun
 from dmb.app.report.examples import address
 from dmb.app.report.figures import BLUE, GREY, Line, as_block, over_calls, over_steps
-from dmb.data.codecs import Images
 
 # headers of tables, and the notes below them
 ROWS = (
@@ -163,13 +162,11 @@ def _unigram(contents: OpenRun, split: str) -> float:
 
 def facts(contents: OpenRun) -> list[tuple[str, str]]:
     """What was trained on what, for how long; and how good images are, if that was evaluated."""
-    bridge, view, run = contents.bridge, contents.view, contents.run
-    kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.corruption)
-    if isinstance(view, Images):
-        kind = f"images of {view.pixels.shape[2]} × {view.pixels.shape[1]} pixels"
+    bridge, run = contents.bridge, contents.run
+    parts = (bridge.network, bridge.corruption)
     sizes = [f"{type(part).__name__} with {sum(p.numel() for p in part.parameters()):,} parameters" for part in parts]
     found = [
-        ("Data", f"{contents.source}: {kind}, {bridge.num_positions:,} tokens, {run.codec.num_states:,} states"),
+        ("Data", f"{contents.source}: {contents.kind}"),
         ("Model", ", ".join(sizes)),
     ]
     if contents.records:
