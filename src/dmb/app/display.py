@@ -31,6 +31,7 @@ class Display:
     def __init__(self, console: Console, codec: Codec, baseline: Fact | None = None):
         self.console, self.codec, self.baseline = console, codec, baseline
         self._latest: dict[str, Report] = {}
+        self._last: tuple[Report, float] | None = None  # and when it came
         self._live: Live | None = None
 
     @contextmanager
@@ -39,18 +40,23 @@ class Display:
         if not self.console.is_terminal:
             yield self
             return
-        with Live(console=self.console, refresh_per_second=4, transient=False) as self._live:
+        with Live(
+            console=self.console, refresh_per_second=4, transient=False, get_renderable=self._picture
+        ) as self._live:
             yield self
 
     def update(self, report: Report) -> None:
         """Show what `report` says."""
         self._latest[report.phase] = report
-        if self._live is not None:
-            self._live.update(self._picture(report))
-        else:
-            say(self.console, report.line() + ("" if report.phase == "validation" else _left(report)))
+        self._last = report, time.monotonic()
+        if self._live is None:
+            say(self.console, report.line() + ("" if report.phase == "validation" else _left(report.seconds_left)))
 
-    def _picture(self, last: Report) -> Group:
+    def _picture(self) -> Group:
+        """What is known now: between two reports the bar moves on."""
+        if self._last is None:
+            return Group("")
+        last, came = self._last
         table = Table.grid(padding=(0, 2))
         latest = [self._latest[phase] for phase in last.phases if phase in self._latest]
         where = [*last.place(), Fact("phase", last.phases[last.phase])]
@@ -61,18 +67,19 @@ class Display:
             for report in latest
             if report.sample is not None
         ]
-        return Group(table, self._bar(last), *samples)
+        return Group(table, self._bar(last, time.monotonic() - came), *samples)
 
     def _facts(self, report: Report) -> list[Fact]:
         facts = report.facts()
         return [*facts, self.baseline] if self.baseline is not None and any(fact.main for fact in facts) else facts
 
-    def _bar(self, report: Report) -> Progress:
+    def _bar(self, report: Report, since: float) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
-        left = report.seconds_left
-        share = 0.0 if left is None else report.seconds / max(report.seconds + left, 1e-9)
-        steps = f"step {report.step}/{report.total_steps}{_left(report)}"
-        bar.add_task(steps, total=1000, completed=round(1000 * share))
+        left = None if report.seconds_left is None else max(0.0, report.seconds_left - since)
+        share = 0.0 if left is None else 1 - left / max(report.seconds + since + left, 1e-9)
+        # with --minutes, time may be up long before the last step
+        total = f"/{report.total_steps}" if report.step >= 0.9 * share * report.total_steps else ""
+        bar.add_task(f"step {report.step}{total}{_left(left)}", total=1000, completed=round(1000 * share))
         return bar
 
 
@@ -86,9 +93,9 @@ def say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _left(report: Report) -> str:
+def _left(seconds: float | None) -> str:
     """Time to go, if it is known."""
-    return "" if report.seconds_left is None else f"  {duration(report.seconds_left)} left"
+    return "" if seconds is None else f"  {duration(seconds)} left"
 
 
 def _value(fact: Fact) -> str:
