@@ -16,7 +16,7 @@ from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe, as_flags
 from dmb.data.reading import arrays, as_value_error
 from dmb.data.sources.table import size_of
-from dmb.tables.columnwise import column_training, is_narrow
+from dmb.tables.columnwise import column_training, fitting_width, is_narrow
 
 Maker = Callable[[], Recipe]
 
@@ -86,8 +86,9 @@ def recipe_for(source: str) -> Recipe:
                 return RECIPES["sequences"]()
         if kind == "table":  # as many steps as its rows need
             rows, columns = size_of(path)
-            network = replace(found.network, dropout=0.0 if is_narrow(columns) else 0.1)
-            return replace(found, network=network, training=column_training(round(TRAINING_SHARE * rows), columns))
+            dropout, learned = 0.0 if is_narrow(columns) else 0.1, round(TRAINING_SHARE * rows)
+            network = replace(found.network, dropout=dropout, width=fitting_width(learned))
+            return replace(found, network=network, training=column_training(learned, columns))
     return found
 
 

@@ -128,7 +128,8 @@ def curves(contents: Contents) -> list[Block]:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
         drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.codec.token}", loss=True)
-        blocks.append(as_block(drawn, "loss", "Training loss", "Where the curves diverge, the model overfits."))
+        note = "Where the curves diverge, the model overfits." if len(validation) > 1 else ""
+        blocks.append(as_block(drawn, "loss", "Training loss", note))
     if found := [each for each in contents.few_calls if math.isfinite(each.bits)]:
         kinds = {each.how: [other for other in found if other.how == each.how] for each in found}
         figures = {
