@@ -341,5 +341,3 @@ def test_means_are_told_to_as_many_places_as_the_data_have():
     lengths = fitted(np.round(rng.normal(45, 5, 2000), 1))
     p = rng.dirichlet(np.ones(len(lengths)), 5)
     assert all(mean == round(mean, 1) for mean in lengths.expected(p))
-    few = Category(["1.5", "2.5", "4.0"])
-    assert few.expected(np.array([[0.3, 0.3, 0.4]])) == [2.8]

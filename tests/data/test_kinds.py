@@ -156,3 +156,9 @@ def test_a_tensor_is_an_array(shape):
     values = torch.arange(20 * 6)[: int(np.prod(shape))].view(shape) % 5
     data = array(values)
     assert torch.cat([split[:] for split in data.splits().values()]).sum() == values.sum()
+
+
+def test_data_of_another_kind_are_told_as_such_before_their_length(tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n" + "1,x\n2,y\n" * 40)
+    with pytest.raises(ValueError, match=r"other.csv must be readable by Characters\(.*, got data for Columns\("):
+        load(tmp_path / "other.csv", length=64, codec=Characters("ab"))

@@ -157,6 +157,10 @@ def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
     assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
     assert "nothing left to do: 2 evaluations have not improved; --patience" in capsys.readouterr().err
     assert Run.open(run).metrics() == done
+    assert (
+        dmb_("resume", run, "--accelerator", "cpu", "--cycles", 80) == 0
+    )  # more steps are wanted: patience begins anew
+    assert Run.open(run).metrics()[-1].step > done[-1].step
 
 
 def test_a_run_says_how_to_repeat_it_and_the_repetition_is_the_same(run, tmp_path, capsys):

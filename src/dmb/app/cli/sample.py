@@ -87,6 +87,8 @@ def sample(
         known = torch.where(known == -1, BLANK, known)
         known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), folder.label(label))
+    if labels is not None and not bridge.num_classes:
+        raise ValueError(f"--label is for models trained with --classes, and {run} knows none: leave it out")
     plain = (guidance, temperature, top_p) == (1.0, 1.0, 1.0)
     for line in [] if calls is None or calls < 1 else about_calls(folder, bridge, calls, sampler, grid, plain=plain):
         say(notes, line)

@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float
 
 from dmb.data.columns.base import MISSING, Column, Value, as_numbers, numeric, shown, whole
-from dmb.data.columns.number import decimals_of, step_of
 
 
 class Category(Column):
@@ -53,8 +52,7 @@ class Category(Column):
         numbers = as_numbers(values)
         means = p[:, given] @ numbers
         if real or (real is None and not whole(values)):
-            places = decimals_of(0.0 if whole(values) else step_of(numbers))
-            return [round(mean, places) for mean in means.tolist()]
+            return means.tolist()
         return [values[nearest] for nearest in np.abs(means[:, None] - numbers).argmin(-1).tolist()]
 
     @property
