@@ -2,11 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -91,6 +93,29 @@ def of_first_process(console: Console) -> Console:
 def say(console: Console, line: str) -> None:
     """Print a line as it is: not wrapped, and without colours or markup."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def tabulated(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table to a terminal."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        table.add_column(escape(name))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+def side_by_side(blocks: Sequence[str], width: int) -> str:
+    r"""Blocks of equally many lines, as many beside each other as fit into a line.
+
+    >>> side_by_side(["ab\ncd", "ef\ngh", "ij\nkl"], 6)
+    'ab  ef\ncd  gh\n\nij\nkl'
+    """
+    each = [block.splitlines() for block in blocks]
+    wide = max(len(line) for lines in each for line in lines)
+    across = max(1, (width + 2) // (2 + wide))
+    rows = (zip(*each[first : first + across], strict=True) for first in range(0, len(each), across))
+    return "\n\n".join("\n".join("  ".join(line.ljust(wide) for line in lines) for lines in row) for row in rows)
 
 
 def _left(seconds: float | None) -> str:

@@ -511,6 +511,11 @@ def test_help_shows_the_settings_of_the_data_that_are_named(capsys):
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--width INT Size of hidden vectors. (default: 256)" in words
     assert "DATA" in words
+    assert "--matrix-clip" not in words
+    assert dmb_("train", "digits", "--help-all") == 0
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--width INT Size of hidden vectors. (default: 256)" in words
+    assert "--matrix-clip" in words
 
 
 def test_the_overview_does_not_wait_for_torch():
