@@ -41,7 +41,7 @@ def headline(contents: OpenRun) -> tuple[str, str]:
 
 
 def results(contents: Contents) -> list[Block]:
-    """Every bound with its error; data, model, training, image quality; the tokenizer; settings."""
+    """Every bound with its error; how good reconstructions of images are, where codes are modelled."""
     best = contents.best
     rows = [
         [split + _outdated(contents, b.step), *_row(contents, split, b), f"{b.sequences:,} of {b.of_sequences:,}"]
@@ -54,7 +54,6 @@ def results(contents: Contents) -> list[Block]:
     note += "" if "test" in contents.bounds else " Run “dmb evaluate” for the bound on test data."
     header = ["data", f"bound, bits per {contents.codec.token}", "marginals alone", "saved", "sequences"]
     blocks = [Block(kind="table", body=(header, rows), note=note)] if rows else []
-    blocks.append(Block(kind="facts", body=facts(contents)))
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -64,9 +63,14 @@ def results(contents: Contents) -> list[Block]:
         )
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
+    return blocks
+
+
+def settings(contents: Contents) -> list[Block]:
+    """Data, model, training, image quality; and every setting."""
     recipe = contents.run.recipe
-    settings = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
-    return [*blocks, Block(kind="settings", body=settings.items())]
+    found = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
+    return [Block(kind="facts", body=facts(contents)), Block(kind="settings", body=found.items())]
 
 
 def compared(runs: list[Contents]) -> Block:
