@@ -1,21 +1,29 @@
 """The public names: one list, each of them there, and no other; and what their signatures say."""
 
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dmb
 
+ROOT = Path(__file__).parents[1]
+NAME = r"(?<![\w/.-])dmb(?!\.app|\._core)(?:\.[A-Za-z_]\w*)+"  # the application is imported by its users
 NAMES = [
+    "bridges",
     "data",
     "networks",
+    "objectives",
     "orders",
     "processes",
     "sampling",
+    "tables",
     "theory",
+    "training",
     "Bridge",
     "MarkovBridge",
     "OrderedBridge",
@@ -84,3 +92,17 @@ def test_a_public_name_is_found_by_attribute_and_by_completion(name):
 def test_importing_the_package_does_not_import_torch():
     source = "import sys, dmb; print('torch' in sys.modules, dmb.MLP.__name__)"
     assert subprocess.check_output([sys.executable, "-c", source], text=True).split() == ["False", "MLP"]
+
+
+def test_what_the_documentation_names_is_there_after_import_dmb():
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("api/*.rst"), *(ROOT / "docs").glob("gallery/*.py")]
+    named = {name for page in [*pages, ROOT / "README.md"] for name in re.findall(NAME, page.read_text())}
+    code = f"""
+import dmb, dmb.tables.quality  # which loads scikit-learn's forests, so that nothing else imports it
+for name in {sorted(named)}:
+    found = dmb
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+"""
+    assert len(named) > 100
+    subprocess.run([sys.executable, "-c", code], check=True)

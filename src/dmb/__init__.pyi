@@ -1,12 +1,16 @@
 """The public names, in one list; `__init__` imports each on first use."""
 
 from . import (
+    bridges as bridges,
     data as data,
     networks as networks,
+    objectives as objectives,
     orders as orders,
     processes as processes,
     sampling as sampling,
+    tables as tables,
     theory as theory,
+    training as training,
 )
 from .bridges import Bridge as Bridge, MarkovBridge as MarkovBridge, OrderedBridge as OrderedBridge
 from .data.lengths import Lengths as Lengths

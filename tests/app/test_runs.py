@@ -174,6 +174,22 @@ def test_the_display_shows_phase_bound_and_sample(finished, terminal):
         assert "marginals alone  4.5000 bits" in shown
 
 
+def test_the_bar_moves_between_two_reports_and_leaves_out_steps_that_time_will_not_allow(finished, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("dmb.app.display.time.monotonic", lambda: now[0])
+    report = dataclasses.replace(finished[2][-1], step=200, total_steps=2500, seconds=120.0, seconds_left=30.0)
+    display = Display(Console(file=io.StringIO(), width=120), finished[0].codec)
+    display.update(report)
+    for seconds, words in (
+        (0, "80% step 200  30 s left"),
+        (15, "90% step 200  15 s left"),
+        (99, "100% step 200  0 s left"),
+    ):
+        now[0] = 100.0 + seconds
+        (shown := Console(file=io.StringIO(), width=120)).print(display._picture())
+        assert words in shown.file.getvalue()
+
+
 def test_a_line_tells_where_what_how_fast_and_how_long_to_go(finished):
     _, _, reports = finished
     text = io.StringIO()

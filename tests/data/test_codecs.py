@@ -256,10 +256,13 @@ def test_a_sheet_shows_every_image_once(tmp_path):
     images = torch.randint(0, 17, (5, 6), generator=torch.Generator().manual_seed(0))
     Grid([2, 3], 17).write(tmp_path / "x.png", images)
     sheet = matplotlib.image.imread(tmp_path / "x.png")[..., 0]
-    assert sheet.shape == (2 * 3 - 1, 3 * 4 - 1)  # two rows of three images, a line between them
+    scale = (sheet.shape[0] - 2) // 4
+    assert sheet.shape == (2 * 2 * scale + 2, 3 * 3 * scale + 4)  # two rows of three images, two lines between them
+    assert min(sheet.shape) > 150  # large enough to be seen
     for index, image in enumerate(images):
-        top, left = index // 3 * 3, index % 3 * 4
-        np.testing.assert_allclose(sheet[top : top + 2, left : left + 3], image.view(2, 3) / 16, atol=1 / 255)
+        top, left = index // 3 * (2 * scale + 2), index % 3 * (3 * scale + 2)
+        pixels = sheet[top : top + 2 * scale : scale, left : left + 3 * scale : scale]
+        np.testing.assert_allclose(pixels, image.view(2, 3) / 16, atol=1 / 255)
 
 
 @pytest.mark.parametrize(

@@ -326,3 +326,29 @@ def test_a_column_is_rebuilt_from_its_description(column):
     assert again.labels == column.labels
     states = np.arange(len(column))
     assert again.values(states, np.random.default_rng(0)) == column.values(states, np.random.default_rng(0))
+
+
+def test_numbers_are_drawn_on_the_grid_of_the_data_and_others_stay_known():
+    rng = np.random.default_rng(0)
+    masses = 2700 + 25 * rng.integers(0, 140, 4000)
+    column = fitted(masses, bins=16, integer=True)
+    states = np.repeat(np.arange(len(column)), 200)
+    drawn = np.array(column.values(states, rng))
+    assert set(drawn) <= set(masses)
+    assert (column.states(drawn.tolist()) == states).all()
+    assert column.states([3191]).item() >= 0  # a new value
+    assert Configurable.from_config(column.to_config()).grid == 25
+    own = column.log_density(np.unique(masses).tolist())
+    every = column.log_density(list(range(masses.min(), masses.max() + 1)))
+    weights = np.bincount(column.states(masses.tolist())) / len(masses)
+    of = weights[column.states(list(range(masses.min(), masses.max() + 1)))]
+    assert (of * np.exp(every)).sum() == pytest.approx(1, abs=2e-3)  # the rest lies beyond
+    assert (weights[column.states(np.unique(masses).tolist())] * np.exp(own)).sum() > 0.999
+    assert column.log_density([3191]).item() < own.min() - 5
+
+
+def test_means_are_told_to_as_many_places_as_the_data_have():
+    rng = np.random.default_rng(0)
+    lengths = fitted(np.round(rng.normal(45, 5, 2000), 1))
+    p = rng.dirichlet(np.ones(len(lengths)), 5)
+    assert all(mean == round(mean, 1) for mean in lengths.expected(p))

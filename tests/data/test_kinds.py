@@ -163,3 +163,9 @@ def test_a_named_pipe_is_refused_before_anything_waits_for_it(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(ValueError, match=f"{name} must be a file, got a device"):
         kind_of(tmp_path / name)
+
+
+def test_data_of_another_kind_are_told_as_such_before_their_length(tmp_path):
+    (tmp_path / "other.csv").write_text("a,b\n" + "1,x\n2,y\n" * 40)
+    with pytest.raises(ValueError, match=r"other.csv must be readable by Characters\(.*, got data for Columns\("):
+        load(tmp_path / "other.csv", length=64, codec=Characters("ab"))

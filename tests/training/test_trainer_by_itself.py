@@ -89,9 +89,30 @@ def test_without_a_limit_the_schedule_is_that_of_the_steps(clock):
 def test_with_a_limit_the_schedule_ends_when_the_time_does(clock):
     learner = Slow(clock, total_steps=1000, evaluate_every=1000, minutes=20 / 60)
     reports = run(learner)
-    assert steps(reports) == [21]  # the first step that ends after 20 seconds
+    assert steps(reports)[-1] == 21  # the first step that ends after 20 seconds
     assert learner.schedule == pytest.approx([second / 20 for second in range(21)])
     assert learner.progress.share == 1.0
+
+
+def test_with_a_limit_a_run_is_evaluated_in_each_tenth_of_its_time(clock):
+    learner = Slow(clock, total_steps=10_000, evaluate_every=5000, minutes=200 / 60)
+    assert steps(run(learner)) == pytest.approx([20, 40, 60, 80, 100, 120, 140, 160, 180, 201], abs=1)
+
+
+def test_evaluations_take_at_most_a_fifth_of_the_time_beyond_those_that_are_planned(clock):
+    class Careful(Slow):
+        def evaluate(self):
+            self.clock.seconds += 40
+            return super().evaluate()
+
+    learner = Careful(clock, total_steps=10_000, evaluate_every=5000, minutes=1000 / 60)
+    assert steps(run(learner)) == pytest.approx([100, 300, 500, 700, 841], abs=1)  # the last one is that at the end
+
+
+def test_evaluations_for_the_sake_of_the_time_do_not_count_for_patience(clock):
+    learner = Slow(clock, [1], total_steps=10_000, evaluate_every=5000, minutes=200 / 60, patience=2)
+    learner.evaluate = lambda: (float(learner.progress.step), Report(phase="validation"))  # worse and worse
+    assert steps(run(learner))[-1] == 201
 
 
 def test_steps_that_end_before_the_time_lead_the_schedule(clock):
@@ -107,7 +128,7 @@ def test_minutes_are_those_of_this_call_and_the_schedule_goes_on_from_where_it_w
     clock.seconds += 10_000  # nobody trains
     second = Slow(clock, **options)
     reports = run(second, tmp_path, resume=True)
-    assert steps(reports) == [5 + 21]
+    assert steps(reports)[-1] == 5 + 21
     assert second.schedule == pytest.approx([5 / 20 + (1 - 5 / 20) * second / 20 for second in range(21)])
     assert reports[-1].seconds == pytest.approx(26)
     assert reports[-1].cpu_seconds == pytest.approx(13)
@@ -144,14 +165,14 @@ def test_several_processes_agree_on_the_time(clock):
     learner.fabric = Two()
     reports = run(learner)
     assert learner.schedule[:3] == pytest.approx([0.01 * 0, (1 / 20 + 0.5) / 2, (2 / 20 + 0.5) / 2])
-    assert steps(reports) == [31]  # (31 / 20 + 0.5) / 2 > 1
+    assert steps(reports)[-1] == 31  # (31 / 20 + 0.5) / 2 > 1
 
 
 def test_a_report_says_how_long_it_will_take(clock):
     reports = run(Slow(clock, total_steps=10, evaluate_every=100))
     assert [report.seconds_left for report in reports] == pytest.approx([*(9 - done for done in range(10)), 0])
     reports = run(Slow(clock, total_steps=100, evaluate_every=100, minutes=4 / 60))
-    assert [report.seconds_left for report in reports] == pytest.approx([3, 2, 1, 0, 0, 0])
+    assert [each.seconds_left for each in reports if each.phase == "train"] == pytest.approx([3, 2, 1, 0, 0])
 
 
 def test_time_that_is_up_ends_a_phase_that_does_not_count_only_after_a_step_that_does(clock):

@@ -2,11 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -30,6 +32,7 @@ class Display:
     def __init__(self, console: Console, codec: "data.Codec", baseline: "training.Fact | None" = None):
         self.console, self.codec, self.baseline = console, codec, baseline
         self._latest: dict[str, training.Report] = {}
+        self._last: tuple[training.Report, float] | None = None  # and when it came
         self._live: Live | None = None
 
     @contextmanager
@@ -38,18 +41,23 @@ class Display:
         if not self.console.is_terminal:
             yield self
             return
-        with Live(console=self.console, refresh_per_second=4, transient=False) as self._live:
+        with Live(
+            console=self.console, refresh_per_second=4, transient=False, get_renderable=self._picture
+        ) as self._live:
             yield self
 
     def update(self, report: "training.Report") -> None:
         """Show what `report` says."""
         self._latest[report.phase] = report
-        if self._live is not None:
-            self._live.update(self._picture(report))
-        else:
-            say(self.console, report.line() + ("" if report.phase == "validation" else _left(report)))
+        self._last = report, time.monotonic()
+        if self._live is None:
+            say(self.console, report.line() + ("" if report.phase == "validation" else _left(report.seconds_left)))
 
-    def _picture(self, last: "training.Report") -> Group:
+    def _picture(self) -> Group:
+        """What is known now: between two reports the bar moves on."""
+        if self._last is None:
+            return Group("")
+        last, came = self._last
         table = Table.grid(padding=(0, 2))
         latest = [self._latest[phase] for phase in last.phases if phase in self._latest]
         where = [*last.place(), training.Fact("phase", last.phases[last.phase])]
@@ -60,18 +68,19 @@ class Display:
             for report in latest
             if report.sample is not None
         ]
-        return Group(table, self._bar(last), *samples)
+        return Group(table, self._bar(last, time.monotonic() - came), *samples)
 
     def _facts(self, report: "training.Report") -> "list[training.Fact]":
         facts = report.facts()
         return [*facts, self.baseline] if self.baseline is not None and any(fact.main for fact in facts) else facts
 
-    def _bar(self, report: "training.Report") -> Progress:
+    def _bar(self, report: "training.Report", since: float) -> Progress:
         bar = Progress(BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
-        left = report.seconds_left
-        share = 0.0 if left is None else report.seconds / max(report.seconds + left, 1e-9)
-        steps = f"step {report.step}/{report.total_steps}{_left(report)}"
-        bar.add_task(steps, total=1000, completed=round(1000 * share))
+        left = None if report.seconds_left is None else max(0.0, report.seconds_left - since)
+        share = 0.0 if left is None else 1 - left / max(report.seconds + since + left, 1e-9)
+        # with --minutes, time may be up long before the last step
+        total = f"/{report.total_steps}" if report.step >= 0.9 * share * report.total_steps else ""
+        bar.add_task(f"step {report.step}{total}{_left(left)}", total=1000, completed=round(1000 * share))
         return bar
 
 
@@ -85,9 +94,32 @@ def say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _left(report: "training.Report") -> str:
+def tabulated(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table to a terminal."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        table.add_column(escape(name))
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+def side_by_side(blocks: Sequence[str], width: int) -> str:
+    r"""Blocks of equally many lines, as many beside each other as fit into a line.
+
+    >>> side_by_side(["ab\ncd", "ef\ngh", "ij\nkl"], 6)
+    'ab  ef\ncd  gh\n\nij\nkl'
+    """
+    each = [block.splitlines() for block in blocks]
+    wide = max(len(line) for lines in each for line in lines)
+    across = max(1, (width + 2) // (2 + wide))
+    rows = (zip(*each[first : first + across], strict=True) for first in range(0, len(each), across))
+    return "\n\n".join("\n".join("  ".join(line.ljust(wide) for line in lines) for lines in row) for row in rows)
+
+
+def _left(seconds: float | None) -> str:
     """Time to go, if it is known."""
-    return "" if report.seconds_left is None else f"  {duration(report.seconds_left)} left"
+    return "" if seconds is None else f"  {duration(seconds)} left"
 
 
 def _value(fact: "training.Fact") -> str:

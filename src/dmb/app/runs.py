@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from dmb._core import checks
 from dmb._core.configuration import Configurable, conforms
 from dmb._core.files import append_line, from_json, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
+from dmb._core.seeding import seeded
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs
 from dmb.app.images import Codes
 from dmb.app.locks import locked
@@ -58,7 +60,8 @@ class Run:
         recipe: what is run.
         codec: turns tokens into data.
         about: `version` of dmb, when the run was `created`, `unigram_bits`: what the training data's marginals alone
-            need on each split, `digest` of the data, and `class_names`, if classes have names.
+            need on each split, `digest` of the data, `class_names`, if classes have names, and the number of training
+            `sequences`: 0, if an earlier version made the run.
     """
 
     def __init__(self, path: Path, recipe: Recipe, codec: Codec, about: dict[str, Any]):
@@ -76,13 +79,16 @@ class Run:
             "unigram_bits": data.baselines(),
             "digest": data.digest(),
             "class_names": list(data.class_names),
+            "sequences": len(data.train),
         }
         run = cls(path, recipe, data.codec, about)
         (path / "samples").mkdir(parents=True, exist_ok=True)
         marginals = data.marginals()
         if (marginals == marginals[:1]).all():  # as all positions of a text share one row
             marginals = marginals[:1]
-        examples = data.validation[data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))]
+        chosen = data.validation.spread(max(64, min(1024, EXAMPLE_TOKENS // data.num_positions)))
+        # mixed, as samples are: images in folders come class by class
+        examples = data.validation[chosen[torch.randperm(len(chosen), generator=seeded(0, "examples"))]]
         write_tensors(path / SUMMARY, {"marginals": marginals, "examples": examples})
         if isinstance(data.codec, Codes):
             data.codec.keep(path / VQVAE_COPY)
@@ -125,8 +131,11 @@ class Run:
         with as_value_error(f"{file} does not describe a run", Exception):  # a description can be wrong in any way
             # classes have no names in runs of earlier versions
             about = {key: config[key] for key in ABOUT} | {"class_names": config.get("class_names", [])}
+            about["sequences"] = config.get("sequences", 0)
             if not conforms(about["unigram_bits"], dict[str, float | None]):
                 raise ValueError(f"unigram_bits must be numbers, got {about['unigram_bits']!r:.80}")
+            if not conforms(about["sequences"], int):
+                raise ValueError(f"sequences must be a whole number, got {about['sequences']!r:.80}")
             if not conforms(about["class_names"], list[str]):
                 raise ValueError(f"class_names must be strings, got {about['class_names']!r:.80}")
             codec = Configurable.from_config(config["codec"])

@@ -73,7 +73,10 @@ def session(
     with ExitStack() as stack:
         signals = stack.enter_context(alone_in(path, fabric, begin))
         # `recipe.check` has made the checks of `train`
-        reports = Trainer(BridgeLearner(model, data, recipe.training, fabric), path, resume, signals).run()
+        trainer = Trainer(BridgeLearner(model, data, recipe.training, fabric), path, resume, signals)
+        if resume and recipe.training.total_steps > run.recipe.training.total_steps:
+            trainer.progress.stale = 0  # whoever asks for more steps wants them, although patience has ended the others
+        reports = trainer.run()
         if chief:
             _announce(console, path, recipe, data, model, fabric, resume, shlex.join(again))
             kept = run.recipe.training.minutes if resume else recipe.training.minutes

@@ -198,12 +198,12 @@ def check_options(
 
 def check_codec(data: DataSet, length: int | None, codec: Codec | None) -> None:
     """Raise a ValueError if sequences have another length, or tokens have another meaning than for that codec."""
+    if codec is not None and codec.meaning() != data.codec.meaning():
+        raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
     if length is not None and data.num_positions != length:
         raise ValueError(
             f"length must be {data.num_positions} for {data.name}, got {length}: leave it out, except for text"
         )
-    if codec is not None and codec.meaning() != data.codec.meaning():
-        raise ValueError(f"{data.name} must be readable by {_brief(codec)}, got data for {_brief(data.codec)}")
 
 
 def _brief(codec: Codec) -> str:

@@ -1,5 +1,7 @@
 """A model of the columns of a table: a network for each, written one after the other; or one network for very many."""
 
+import math
+
 from dmb.data import Columns
 from dmb.networks import MLP, Network, OrderedMLP
 from dmb.processes.states import States
@@ -11,6 +13,15 @@ _MOST_ALONE = 32  # columns that have a network each
 def is_narrow(columns: int) -> bool:
     """Whether so many columns have a network each, and an order in which they are written."""
     return columns <= _MOST_ALONE
+
+
+def fitting_width(rows: int) -> int:
+    """The width of the network of each column that so many training rows can fill: more only learns them by heart.
+
+    >>> [fitting_width(rows) for rows in (100, 1000, 2000, 100_000)]
+    [16, 32, 64, 128]
+    """
+    return 1 << min(max(round(math.log2(rows / 32)), 4), 7)
 
 
 def column_network(states: States, codec: Columns, *, width: int, blocks: int, dropout: float | None = None) -> Network:

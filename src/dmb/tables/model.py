@@ -24,7 +24,7 @@ from dmb.orders import Fixed
 from dmb.processes import BridgeProcess
 from dmb.processes.states import States
 from dmb.tables import rows as rows_of
-from dmb.tables.columnwise import column_network, column_training, is_narrow
+from dmb.tables.columnwise import column_network, column_training, fitting_width, is_narrow
 from dmb.training import TrainingReport, train
 
 _TRIES = 100  # times as many rows as asked for, before a rule is given up
@@ -52,7 +52,8 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
     Args:
         steps: of training, at most; it ends when rows set apart have not become likelier for a while. Default: 20
             passes over the rows, at least 400 and at most 1,500 steps, or 30,000 divided by the number of columns.
-        width: of the network of each column; one network for all columns is twice as wide.
+        width: of the network of each column; one network for all columns is twice as wide. Default: as rows allow, from
+            16 to 128, which 3,000 rows have.
         blocks: of the network of each column; one network for all columns has one more.
         dropout: share of activations that are dropped in training. Default: none; of one network for all columns, 0.1.
         batch_size: rows of a step.
@@ -90,7 +91,7 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         steps: int | None = None,
-        width: int = 128,
+        width: int | None = None,
         blocks: int = 2,
         dropout: float | None = None,
         batch_size: int = 256,
@@ -129,9 +130,10 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         """A network for each column, or one for all if there are many, with random weights."""
         codec, states = data.codec, States.with_mask(data.num_positions, data.num_states, data.state_counts)
         assert isinstance(codec, Columns)
+        width = fitting_width(len(data.train)) if self.width is None else self.width
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
-            network = column_network(states, codec, width=self.width, blocks=self.blocks, dropout=self.dropout)
+            network = column_network(states, codec, width=width, blocks=self.blocks, dropout=self.dropout)
         if is_narrow(data.num_positions):
             names = codec.names if self.order is None else [name for name in self.order if name not in codec.left_out]
             if sorted(names) != sorted(codec.names):
@@ -260,6 +262,15 @@ class TableModel(BaseEstimator):  # type: ignore[misc]
         """
         [log_p] = rows_of.conditionals(self.bridge_, template[None])  # in double precision, as `predict_proba`
         p = log_p[0].exp().numpy()
+        known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
+        return [each / each.sum() for each in known]
+
+    def shares(self, template: Int[Tensor, " d"], count: int = 1024) -> list[Float[np.ndarray, " states"]]:
+        """How often each state of every column occurs among rows that `sample` draws with this template.
+
+        It is the mean of the laws that `count` rows are drawn from, always the same ones.
+        """
+        p = rows_of.shares(self.bridge_, template, count, seeded(0, "shares")).numpy()
         known = [p[place, : len(column)] for place, column in enumerate(self._codec.columns)]
         return [each / each.sum() for each in known]
 

@@ -39,7 +39,36 @@ def draw(
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be positive, got {temperature}")
-    tokens, at_once = template.clone(), _at_once(bridge)
+    tokens = template.clone()
+    for _ in _written(bridge, tokens, generator, legal, temperature):
+        pass
+    return tokens
+
+
+def shares(bridge: Bridge, template: Int[Tensor, " d"], count: int, generator: torch.Generator) -> Float[Tensor, "d n"]:
+    """How often each token occurs in rows that are drawn for a template: the mean law of `count` draws.
+
+    A token's law given the template alone is another estimate of the same, of which rows know nothing: a network learns
+    both, and each has an error of its own.
+    """
+    tokens, total = template.expand(count, -1).clone(), torch.zeros(len(template), bridge.num_states).double()
+    for position, p in _written(bridge, tokens, generator):
+        total.index_add_(0, position.flatten(), p)
+    known = (template >= 0).nonzero()[:, 0]
+    total[known] = 0
+    total[known, template[known]] = 1
+    return total / total.sum(-1, keepdim=True)
+
+
+def _written(
+    bridge: Bridge,
+    tokens: Int[Tensor, "b d"],
+    generator: torch.Generator,
+    legal: Bool[Tensor, "d n"] | None = None,
+    temperature: float = 1.0,
+) -> Iterator[tuple[Int[Tensor, "k m"], Float[Tensor, "km n"]]]:
+    """Fill the blanks of `tokens`; after each call, where it has written, and the laws that it has drawn from."""
+    at_once = _at_once(bridge)
     for part in _parts(bridge, tokens):  # a view
         blank = part < 0
         turn = bridge.write_order().turns(len(part), generator=generator)
@@ -55,7 +84,7 @@ def draw(
             p = (log_p / temperature).softmax(-1).flatten(0, 1)
             drawn = torch.multinomial(p, 1, generator=generator).view(position.shape)
             part[rows] = x.scatter(-1, position, torch.where(old < 0, drawn, old))
-    return tokens
+            yield position, p
 
 
 @torch.no_grad()

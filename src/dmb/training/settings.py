@@ -60,7 +60,7 @@ class TrainingSettings:
         compile: Compile the network with torch.compile.
         seed: Seed of data order, noise and dropout.
         minutes: Stop after this many minutes, counted from the start or from resuming; None: no limit. With
-            decay=cosine, the learning rate falls to 0 by then.
+            decay=cosine, the learning rate falls to 0 by then. There is an evaluation in each tenth of them, too.
         patience: Stop after this many evaluations in a row without improvement; 0: never.
         log_every: Steps between reports.
         evaluate_every: Steps between evaluations on validation data; each is followed by a checkpoint.

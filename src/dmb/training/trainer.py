@@ -19,6 +19,8 @@ from dmb.training.reporting import Report, TrainingReport
 from dmb.training.settings import TrainingOptions, TrainingSettings, settings_from, spelled_out
 from dmb.training.state import BridgeLearner, Learner
 
+EVALUATE_SHARE, EVALUATION_SHARE = 0.1, 0.2
+"""With a time limit, the model is also evaluated after this share of it; evaluations take about that share at most."""
 RUNNING_STEPS = 50
 """Over how many steps the mean that is compared with ε_score runs; before that many it is compared with nothing."""
 
@@ -131,6 +133,8 @@ class Trainer:
         self._stop, self._asked, self._limit = stop or (lambda: False), False, 60 * (self.settings.minutes or 0.0)
         self._first_step, self._first_share = progress.step, progress.schedule(self.settings.total_steps)
         self._before = progress.seconds
+        # of the time that `minutes` allows: the share that is used, and that after which an evaluation is due
+        self._used, self._due = 0.0, EVALUATE_SHARE
         self._began, self._cpu_began = time.perf_counter() - self._before, time.process_time() - progress.cpu_seconds
 
     def run(self) -> Iterator[Any]:
@@ -238,9 +242,18 @@ class Trainer:
         out_of_time = out_of_time and counts
         if report is not None:
             yield self._stamped(report)
-        evaluates = (evaluates or out_of_time) and progress.evaluated_step != progress.step
+        planned = evaluates
+        evaluates = (evaluates or out_of_time or (counts and self._used >= self._due)) and (
+            progress.evaluated_step != progress.step
+        )
         if evaluates:
+            before, stale = self._elapsed(), progress.stale
             yield self._stamped(self._evaluated())
+            if not planned and progress.stale:  # patience counts evaluations that lie some steps apart
+                progress.stale = stale
+            if self._limit:
+                took = self._over_processes([(self._elapsed() - before) / self._limit])[0]
+                self._due = self._used + took + max(EVALUATE_SHARE, took / EVALUATION_SHARE)
         if out_of_time:
             progress.share = 1.0
         if evaluates or self._asked or out_of_time:
@@ -304,6 +317,7 @@ class Trainer:
         used = self._elapsed() / self._limit if self._limit else 0.0
         asked, used = self._over_processes([float(self._stop()), used])
         if self._limit:
+            self._used = used
             share = self._first_share + (1 - self._first_share) * min(1.0, used)
             self.progress.share = max(self.progress.share, share)
         return asked > 0, used > 1

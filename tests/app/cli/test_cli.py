@@ -157,6 +157,10 @@ def test_a_run_that_is_over_says_why_and_how_to_train_for_longer(run, capsys):
     assert dmb_("resume", run, "--accelerator", "cpu", "--minutes", 1) == 0
     assert "nothing left to do: 2 evaluations have not improved; --patience" in capsys.readouterr().err
     assert Run.open(run).metrics() == done
+    assert (
+        dmb_("resume", run, "--accelerator", "cpu", "--cycles", 80) == 0
+    )  # more steps are wanted: patience begins anew
+    assert Run.open(run).metrics()[-1].step > done[-1].step
 
 
 def test_a_run_says_how_to_repeat_it_and_the_repetition_is_the_same(run, tmp_path, capsys):
@@ -507,6 +511,11 @@ def test_help_shows_the_settings_of_the_data_that_are_named(capsys):
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--width INT Size of hidden vectors. (default: 256)" in words
     assert "DATA" in words
+    assert "--matrix-clip" not in words
+    assert dmb_("train", "digits", "--help-all") == 0
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--width INT Size of hidden vectors. (default: 256)" in words
+    assert "--matrix-clip" in words
 
 
 def test_the_overview_does_not_wait_for_torch():

@@ -328,6 +328,7 @@ def test_an_absurd_wish_is_one_line(tmp_path, refused, wish, message):
 
 def test_a_label_that_is_too_large_is_one_line(run, refused):
     assert "--label must be a whole number, got" in refused("sample", run, "--label", 10**20)
+    assert "--label is for models trained with --classes" in refused("sample", run, "--label", 3)
 
 
 def test_sizes_beyond_the_memory_are_one_line(run, capsys, monkeypatch):

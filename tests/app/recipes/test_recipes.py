@@ -296,3 +296,9 @@ def test_conditioning_on_classes_needs_classes():
 def test_data_that_may_be_few_are_not_learned_by_heart(name):
     training = recipes.recipe(name).training
     assert 0 < training.patience * training.evaluate_every < training.total_steps
+
+
+@pytest.mark.parametrize(("rows", "width"), [(400, 16), (1200, 32), (20_000, 128)])
+def test_a_table_has_weights_as_its_rows_allow(tmp_path, rows, width):
+    (tmp_path / "t.csv").write_text("a,b\n" + "1,x\n" * rows)
+    assert recipe_for(str(tmp_path / "t.csv")).network.width == width

@@ -21,7 +21,7 @@ from dmb.app.report import write_report
 from dmb.app.report.symbols import printable
 from dmb.app.runs import Run
 
-SECTIONS = ["results", "curves", "forward", "samples"]
+SECTIONS = ["samples", "results", "curves", "likeness", "forward", "settings"]
 VOID = {"meta", "br", "img", "hr"}
 HOSTILE = "<script>alert(1)</script>"
 
@@ -155,7 +155,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(case):
     assert set(re.findall(r"url\(#([^)]+)\)", source)) <= set(page.ids)
 
 
-def test_the_page_has_four_sections_in_order(case):
+def test_the_page_has_its_sections_in_order(case):
     page = Page(case[1])
     assert [name for name in page.ids if name in SECTIONS] == SECTIONS
     assert page.links[: len(SECTIONS)] == [f"#{name}" for name in SECTIONS]
@@ -312,7 +312,7 @@ def test_masks_are_shown_as_such(runs):
 
 def test_images_are_shown_as_they_are(runs):
     run, source = runs["images"]
-    *strips, examples, samples = Page(source).sources
+    samples, examples, *strips = Page(source).sources
     assert len(strips) == 16
 
     def opened(address):
@@ -375,7 +375,7 @@ def test_missing_numbers_are_dashes_and_sections_without_any_are_left_out(copy, 
     spoiled = {"test": {name: bad if isinstance(value, float) else value for name, value in result.items()}}
     (run.path / "evaluation.json").write_text(json.dumps({} if damage == "empty" else spoiled))
     page = Page(page_of(run))
-    assert [name for name in page.ids if name in SECTIONS] == ["results", "forward", "samples"]
+    assert [name for name in page.ids if name in SECTIONS] == ["samples", "likeness", "forward", "settings"]
     assert "No bound has been computed yet" in page.text()
     assert "nan" not in page.text().lower()
 

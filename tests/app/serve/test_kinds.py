@@ -5,14 +5,14 @@ import os
 from types import SimpleNamespace
 
 import numpy as np
-import pandas
 import pytest
 import torch
 
 import dmb
-from app.report.making import photographs, recipe, untrained
+from app.report.making import photographs, recipe, table as tables, untrained
 from app.serve.conftest import EVIL, table_data
 from dmb.app.serve.model import Playground
+from dmb.tables.rows import draw
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of gradio's imports
 
@@ -79,12 +79,38 @@ def test_columns_take_values_to_choose_from_and_values_that_are_typed(kind):
         table.template("", {"a": 1}, "")
 
 
-def test_distributions_are_those_of_the_table_model(kind):
+def test_a_beginning_stands_for_the_only_value_that_begins_so(kind):
     table = kind("table")
-    p, how = table.conditionals(table.template("", "red", ""))
-    expected = table.model.predict_proba(pandas.DataFrame({"colour": ["red"]}), "size")[0]
-    np.testing.assert_allclose(p[0], expected)
-    assert how == "by the model"
+    for typed in ("bl", "BLU", "(any)bl"):
+        assert table.template("", typed, "").tolist() == table.template("", "blue", "").tolist()
+    assert table.template("(any)", None, "").tolist() == [-1, -1, -1]
+
+
+def test_a_number_that_is_typed_stays_as_it_was_typed(tmp_path):
+    from dmb.app.serve.table import TableKind
+
+    rng = np.random.default_rng(0)
+    data = tables(tmp_path, ["length", "kind"], [[f"{x:.1f}", "ab"[int(x > 40)]] for x in rng.normal(40, 9, 2000)])
+    kind = TableKind(Playground(untrained(tmp_path / "run", recipe(mask=True, floor=0.0), data)))
+    [state] = kind.codec.columns[0].states(["47.3"])
+    assert " to " in kind.codec.columns[0].labels[state]
+    template = kind.template("47.3", "")
+    assert template.tolist() == [state, -1]
+    rows = torch.tensor([[state, 0], [state, 1]]).repeat(8, 1)
+    assert set(kind.codec_for("47.3", "").cells(rows)[0]) == {47.3}
+    assert len(set(kind.codec_for(kind.codec.columns[0].labels[state], "").cells(rows)[0])) > 1  # all of the bin
+
+
+def test_distributions_are_the_shares_of_what_is_drawn(kind):
+    table = kind("table")
+    template = table.template("", "red", "")
+    p, how = table.conditionals(template)
+    rows = draw(table.playground.bridge, template.expand(20_000, -1), torch.Generator().manual_seed(0))
+    for place, column in enumerate(table.codec.columns):
+        counts = torch.bincount(rows[:, place], minlength=len(column)).double().numpy() / len(rows)
+        error = np.sqrt(counts * (1 - counts) * (1 / len(rows) + 1 / 1024)) + 1e-3
+        assert (np.abs(p[place] - counts) < 5 * error).all()
+    assert "by the model" in how
     assert [round(float(each.sum()), 6) for each in p] == [1.0, 1.0, 1.0]
     html = table.distributions("", "red", "")
     assert "<h3>size</h3>" in html
@@ -105,15 +131,14 @@ def test_without_a_mask_as_the_only_noise_distributions_are_counted(tmp_path, op
 
 
 def test_bars_of_numbers_have_the_probability_of_all_bins(kind):
-    from dmb.app.serve.table import BARS, summary
+    from dmb.app.report.shares import groups_of, mean_of
 
     column = kind("table").playground.codec.columns[0]
     rng = np.random.default_rng(0)
     p, usual = rng.dirichlet(np.ones(len(column))), np.full(len(column), 1 / len(column))
-    bars, note = summary(column, p, usual)
-    assert len(bars) == BARS
+    bars = groups_of(column, usual).bars(usual, p)
     assert (sum(bar.samples for bar in bars), sum(bar.data for bar in bars)) == (pytest.approx(1), pytest.approx(1))
-    assert note == f"mean {p @ np.array(column.means(), dtype=float):.4g}"
+    assert mean_of(column, p) == f"mean {p @ np.array(column.means(), dtype=float):.4g}"
 
 
 def painted(background, erased, scale=1):
@@ -185,9 +210,10 @@ def test_colour_pictures_are_read_by_channel(tmp_path):
 @pytest.mark.parametrize("name", ["text", "table", "digits"])
 def test_samples_are_written_in_the_format_of_the_data(kind, name, tmp_path):
     each = kind(name)
-    path = each.write(tmp_path, each.playground.examples[:3])
-    assert os.listdir(tmp_path) == [path.name]
-    assert path.name == f"samples{each.playground.codec.extension}"
+    values = [None] * {"text": 1, "table": 3, "digits": 0}[name]
+    codec = each.codec_for(*values)
+    codec.write(tmp_path / f"samples{codec.extension}", each.playground.examples[:3])
+    assert os.listdir(tmp_path) == [f"samples{each.playground.codec.extension}"]
 
 
 def test_strokes_that_are_sent_and_never_used_are_limited(playgrounds):

@@ -8,7 +8,7 @@ import torch
 from app.serve.conftest import EVIL
 from dmb.app.evaluation import SamplerBound
 from dmb.app.report.contents import Block, html
-from dmb.app.report.likeness import Bar
+from dmb.app.report.shares import Bar
 from dmb.app.serve import marked
 from dmb.app.serve.actions import Actions
 from dmb.app.serve.model import Film

@@ -175,6 +175,7 @@ def test_what_would_take_too_long_or_too_much_memory_is_refused_before_it_begins
     playground = playgrounds["text"]
     before = playground.calls
     monkeypatch.setattr(playground, "_per_call", 10.0)
+    monkeypatch.setattr(playground, "_pace", 1.0)
     with pytest.raises(ValueError, match="this would take about 11 minutes, and 10 are allowed"):
         next(playground.draw(Options(calls=64)))
     monkeypatch.setattr(playground, "_per_call", 0.0)
@@ -182,6 +183,16 @@ def test_what_would_take_too_long_or_too_much_memory_is_refused_before_it_begins
     with pytest.raises(ValueError, match="number of samples must be at most 4 for a model of this size, got 8"):
         next(playground.draw(Options()))
     assert playground.calls == before
+
+
+def test_the_time_of_a_draw_is_that_of_the_last_one(playgrounds, monkeypatch):
+    playground, options = playgrounds["text"], Options(calls=64)
+    monkeypatch.setattr(playground, "_per_call", 7.0)  # measured while the machine was busy
+    monkeypatch.setattr(playground, "_pace", 1.0)
+    assert playground.seconds(options, 12) > 400
+    last(playground.draw(options))
+    assert playground.seconds(options, 12) < 40
+    assert playground.seconds(Options(calls=32), 12) < playground.seconds(options, 12)
 
 
 def test_a_sampler_without_a_number_of_calls_is_not_given_the_one_of_the_slider(tmp_path):

@@ -17,7 +17,7 @@ from dmb.training.devices import device
 def fid(
     run: RunFolder,
     split: Split = "test",
-    images: int = 10_000,
+    images: int | None = None,
     calls: Annotated[tuple[int, ...], arg(metavar="INT", help_behavior_hint="")] = (),
     sampler: SamplerName | None = None,
     guidance: float = 1.0,
@@ -36,7 +36,8 @@ def fid(
 
     Args:
         split: the part of the data to compare with.
-        images: number of samples, and of real images; FIDs for different numbers cannot be compared.
+        images: number of samples, and of real images; default: 10,000, or as many as there are if they are fewer. FIDs
+            for different numbers cannot be compared.
         calls: network calls per sample; default: 64. Several numbers are evaluated one after the other.
         sampler: as in dmb sample; default: ancestral, or tweedie for a score head. first_hitting has no
             number of calls.

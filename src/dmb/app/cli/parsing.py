@@ -116,6 +116,7 @@ def parsed(kind: Callable[..., Any], arguments: list[str], *, prog: str, default
         default: a value of `kind`, whose fields are the defaults of flags. Default: those of `kind`.
     """
     _check_words(arguments)
+    arguments = ["--help" if word == "--help-all" else word for word in arguments]
     helping = "--help" in arguments or "-h" in arguments
     config = _CONFIG if helping else (*_CONFIG, tyro.conf.HelptextFromCommentsOff)  # to look for it takes as long again
     said, page = io.StringIO(), io.StringIO()

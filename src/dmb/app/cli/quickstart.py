@@ -42,6 +42,7 @@ def quickstart(out: Path | None = None, seed: int = 0) -> int:
     say(notes, f"eight samples of {runs[-1].path}:")
     sample(runs[-1].path)
     _compare(runs)
+    say(notes, f"the report, for a browser; to play with the model: dmb serve {runs[-1].path}")
     print(page)
     return 0
 

@@ -1,6 +1,8 @@
 """`dmb sample`."""
 
 import shlex
+import shutil
+import sys
 from typing import Annotated
 
 import torch
@@ -8,12 +10,14 @@ from tyro.conf import arg
 
 from dmb._core.files import to_json
 from dmb.app.cli.parsing import AsJson, GridName, OnDevice, OutFile, OwnRecipe, RunFolder, SamplerName, command
-from dmb.app.display import counting, notes, say
+from dmb.app.display import counting, notes, say, side_by_side, tabulated
 from dmb.app.evaluation import at_calls, draw, order_used
 from dmb.app.records import read_calls
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
 from dmb.data import Columns, Records, Text
+from dmb.data.codecs import Images
+from dmb.data.columns.base import shown
 from dmb.data.lengths import BLANK
 from dmb.training.devices import device
 
@@ -87,6 +91,8 @@ def sample(
         known = torch.where(known == -1, BLANK, known)
         known[length:] = folder.codec.padding
     labels = None if label is None else torch.full((n,), folder.label(label))
+    if labels is not None and not bridge.num_classes:
+        raise ValueError(f"--label is for models trained with --classes, and {run} knows none: leave it out")
     plain = (guidance, temperature, top_p) == (1.0, 1.0, 1.0)
     for line in [] if calls is None or calls < 1 else about_calls(folder, bridge, calls, sampler, grid, plain=plain):
         say(notes, line)
@@ -104,6 +110,11 @@ def sample(
         print(out)
     elif json_:
         print(to_json({"tokens": tokens.tolist(), "text": codec.decode(tokens)}))
+    elif isinstance(codec, Columns) and sys.stdout.isatty():
+        tabulated(codec.names, [list(map(shown, row)) for row in zip(*codec.cells(tokens), strict=True)])
+        say(notes, "as a file: --out rows.csv")
+    elif isinstance(codec.view(tokens[:1]), Images):
+        print(side_by_side(codec.decode(tokens), shutil.get_terminal_size().columns))
     else:
         print("\n\n".join(codec.decode(tokens)))
     return 0

@@ -1,5 +1,6 @@
 """Settings of a recipe as ordinary flags, made from its dataclasses."""
 
+import re
 from dataclasses import field, make_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,19 @@ from dmb.data.kinds import NAMES
 
 Flags = TypeVar("Flags")
 
+FEW = (
+    "minutes",
+    "length",
+    "network",
+    "width",
+    "blocks",
+    "batch_size",
+    "score_steps",
+    "cycles",
+    "learning_rate",
+    "seed",
+)
+"""Settings that `--help` shows; `--help-all` shows every one."""
 _HEAD = "The network's output: logits of the clean token, log scores scaled as in SEDD, or plain log scores."
 
 
@@ -25,11 +39,28 @@ def with_settings(flags: type[Flags], default: Recipe, arguments: list[str]) -> 
         arguments: the command line.
     """
     sections = [(name, type(value), field(default=value)) for name, value in default.sections().items()]
-    head = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))
+    head: Any = ("head", Annotated[get_type_hints(Recipe)["head"], arg(help=_HEAD)], field(default=default.head))
+    if "--help" in arguments or "-h" in arguments:
+        few = _few(default)
+        sections, head = [], ("settings", few, field(default=few()))
     whole: Any = make_dataclass("_", [*sections, head], bases=(flags,), frozen=True, kw_only=True)
     whole.__doc__ = flags.__doc__
     found = parsed(whole, arguments, prog=f"dmb {flags.__name__.lower()}")
     return found, replace(default, **{name: getattr(found, name) for name in ("head", *default.sections())})
+
+
+def _few(default: Recipe) -> type[Any]:
+    """The settings of a recipe that matter most, as one section of `--help`."""
+    found = [
+        (name, get_type_hints(type(section))[name], getattr(section, name), about)
+        for section in default.sections().values()
+        for name, about in re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", type(section).__doc__ or "", re.MULTILINE)
+        if name in FEW
+    ]
+    few = make_dataclass("_", [(name, hint, field(default=value)) for name, hint, value, _ in found], frozen=True)
+    lines = "".join(f"    {name}: {' '.join(about.split())}\n" for name, *_, about in found)
+    few.__doc__ = f"The settings that matter most; --help-all has all {len(default.settings())}.\n\nArgs:\n{lines}"
+    return few
 
 
 def recipe_asked_for(source: str | None, name: str | None) -> Recipe:
@@ -50,9 +81,9 @@ def first_look(flags: type[Any], arguments: list[str]) -> tuple[Recipe, list[str
 
     Args:
         flags: the options of the command, with `path` and `recipe` among them.
-        arguments: the command line; if it asks for help, only `--help` is returned.
+        arguments: the command line; if it asks for help, only `--help` or `--help-all` is returned.
     """
-    others = [argument for argument in arguments if argument not in ("--help", "-h")]
+    others = [argument for argument in arguments if argument not in ("--help", "-h", "--help-all")]
     helping = len(others) < len(arguments)
     first = next(iter(others), "")
     if first in RECIPES and first not in NAMES and not Path(first).exists():
@@ -63,7 +94,8 @@ def first_look(flags: type[Any], arguments: list[str]) -> tuple[Recipe, list[str
     given, _ = with_settings(flags, recipe(named_recipe(others) or "array"), others)
     nothing = given.path is None and given.recipe is None
     found = recipe("text") if nothing and helping else recipe_asked_for(given.path, given.recipe)
-    return found, ["--help"] if helping else arguments
+    wanted = ["--help-all"] if "--help-all" in arguments else ["--help"]
+    return found, wanted if helping else arguments
 
 
 def named_recipe(arguments: list[str]) -> str | None:

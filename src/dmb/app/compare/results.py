@@ -110,9 +110,9 @@ def _run(job: Job) -> RunResult:
     )
 
 
-def table(results: Results) -> str:
-    """One line per row, best first; below it, what failed and why."""
-    lines, failed = list[tuple[str, ...]](), list[str]()
+def lines(results: Results) -> list[tuple[str, ...]]:
+    """One line per row, best first, as `HEADER` has it."""
+    lines = list[tuple[str, ...]]()
     for row in results.rows:
         bits = f"{_shown(row.bits, '.4f')} ± {_shown(row.stderr, '.4f')}"
         lines.append((
@@ -121,9 +121,22 @@ def table(results: Results) -> str:
             f"{len(row.runs)} of {results.plan.seeds}", _shown(row.cpu_minutes, ".1f"),
             _shown(row.validation_bits_at_equal_cpu_time, ".4f"),
         ))  # fmt: skip
-        for seed, reason in row.failures.items():
-            failed.append(f"- {row.name}, seed {seed}, failed: `{reason.replace('`', chr(39))}`")
-    return _markdown(HEADER, lines) + "".join(f"{line}\n" for line in (["", *failed] if failed else []))
+    return lines
+
+
+def table(results: Results) -> str:
+    """One line per row; below it, what failed and why."""
+    return _markdown(HEADER, lines(results)) + failed(results)
+
+
+def failed(results: Results) -> str:
+    """What failed and why, after an empty line; nothing if nothing did."""
+    found = [
+        f"- {row.name}, seed {seed}, failed: `{reason.replace('`', chr(39))}`\n"
+        for row in results.rows
+        for seed, reason in row.failures.items()
+    ]
+    return "".join(["\n", *found] if found else [])
 
 
 def calls_table(results: Results) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ from rich.console import Console
 
 from dmb._core.files import write_json, written_whole
 from dmb.app.compare.plan import RESULTS, Job, Plan, Task
-from dmb.app.compare.results import Results, calls_table, page, results, table
-from dmb.app.display import progress_bar
+from dmb.app.compare.results import HEADER, Results, calls_table, failed, lines, page, results, table
+from dmb.app.display import progress_bar, say, tabulated
 from dmb.app.records import read_bounds
 from dmb.app.signals import Signals
+
+SHOWN = (0, 2, 3, 4, 6, 7)  # columns of the table that fit into a terminal
 
 
 def compare(plan: Plan, *, workers: int, console: Console) -> int:
@@ -52,9 +55,18 @@ def compare(plan: Plan, *, workers: int, console: Console) -> int:
     if number:
         console.out(f"stopped; continue with: {plan.commands[-1]}", highlight=False)
         return 128 + number
-    print(table(found), end="")
+    if sys.stdout.isatty():
+        tabulated([HEADER[k] for k in SHOWN], [[line[k] for k in SHOWN] for line in lines(found)])
+        print(failed(found), end="")
+    else:
+        print(table(found), end="")
     if whole.calls:
         print("\n" + calls_table(found), end="")
+    pictures = "curves.png and calls.png" if whole.calls else "curves.png"
+    say(
+        console,
+        f"{plan.out}: table.md says what columns mean, results.json has every figure, {pictures} the curves",
+    )
     return 1 if failures else 0
 
 

@@ -233,7 +233,8 @@ class RealImages:
     Args:
         data: images, as the model's tokens.
         split: `train`, `validation` or `test`: where the images to compare with are from.
-        images: how many of each; figures of different numbers cannot be compared.
+        images: how many of each; figures of different numbers cannot be compared. Default: 10,000, or all
+            of the smaller split.
         weights: of the Inception network; see `Inception.load`.
         score: whether the Inception Score is wanted, which takes weights with a classifier.
     """
@@ -243,18 +244,20 @@ class RealImages:
         data: DataSet,
         split: str = "test",
         *,
-        images: int = 10_000,
+        images: int | None = None,
         weights: Path | str | None = None,
         score: bool = False,
     ):
-        checks.choice("split", split, tuple(data.splits()))
+        splits = data.splits()
+        checks.choice("split", split, tuple(splits))
+        images = min(10_000, len(splits[split]), len(splits["train"])) if images is None else images
         self.data, self.split, self.images, self.score = data, split, images, score
         self.codec = _image_codec(data)
         least, for_what = (_LEAST_SCORED, "the Inception Score") if score else (2, "FID")
         if images < least:
             raise ValueError(f"images must be at least {least} for {for_what}, got {images}")
         for name in (split, "train"):
-            there = len(data.splits()[name])
+            there = len(splits[name])
             if images > there:
                 raise ValueError(
                     f"images must be at most {there}, the size of the {name} split of {data.name}, got {images}"

@@ -101,10 +101,9 @@ def recipe_for(source: str) -> Recipe:
                 return RECIPES["sequences"]()
         if kind == "table":  # as many steps as its rows need
             rows, columns = size_of(path)
-            network = replace(found.network, dropout=0.0 if tables.is_narrow(columns) else 0.1)
-            return replace(
-                found, network=network, training=tables.column_training(round(TRAINING_SHARE * rows), columns)
-            )
+            dropout, learned = 0.0 if tables.is_narrow(columns) else 0.1, round(TRAINING_SHARE * rows)
+            network = replace(found.network, dropout=dropout, width=tables.fitting_width(learned))
+            return replace(found, network=network, training=tables.column_training(learned, columns))
     return found
 
 

@@ -22,12 +22,13 @@ def write_report(*runs: Run, seed: int = 0, progress: Progress = ignore_progress
         package = (error.name or "matplotlib").partition(".")[0]
         raise ValueError(f"a report needs {package}, which is missing: pip install {package}") from error
 
-    samples = [examples.beside_data, results.quality, likeness.marginals, likeness.associations]
     parts = (
-        ("results", "Results", [results.results]),
+        ("samples", "Samples", [examples.beside_data, examples.by_class]),
+        ("results", "Bound", [results.results]),
         ("curves", "Curves", [results.curves]),
+        ("likeness", "How like the data", [results.quality, likeness.marginals, likeness.associations]),
         ("forward", "What is destroyed when, and what was learned", [forward.learned, examples.trajectories]),
-        ("samples", "Samples", samples),
+        ("settings", "Settings", [results.settings]),
     )
     done, total = 0, len(runs) * len(parts) + 1
     progress(done, total)
@@ -42,7 +43,7 @@ def write_report(*runs: Run, seed: int = 0, progress: Progress = ignore_progress
             if rows := [blocks for make in makers if (blocks := make(contents))]:
                 sections.append(("-".join([*own, name]), ": ".join([*own, title]), rows))
     page = PAGES.get_template("page.html").render(
-        title=found[0].title, headline=results.headline(found[-1]), sections=sections
+        title=found[0].title, sentence=found[-1].sentence, headline=results.headline(found[-1]), sections=sections
     )
     path = (runs[0].path if len(runs) == 1 else runs[0].path.parent) / "report.html"
     with written_whole(path) as file:

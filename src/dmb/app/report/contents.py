@@ -1,5 +1,6 @@
 """What a page about a run is made of: all that its folder holds, samples of its model, and pieces of HTML."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from dmb.app.records import best, read_bounds, read_calls, read_images, read_met
 from dmb.app.report.symbols import Symbols, printable
 from dmb.app.runs import Run
 from dmb.bridges import Bridge
-from dmb.data.codecs import Cells
+from dmb.data.codecs import Cells, Images
 from dmb.sampling import State
 
 # states of a path that a page shows, and how many samples a report may have
@@ -60,17 +61,36 @@ class OpenRun:
         self.best = best(self.records)  # the evaluation that the model in the folder comes from
         self.bounds, self.images = read_bounds(run.path), read_images(run.path)
         self.few_calls = read_calls(run.path, self.best)
+        self.learned = float(run.about["sequences"] or math.inf)  # the number of training sequences
         self.marginals, self.examples = summary["marginals"], summary["examples"]
         self.view = run.codec.view(self.examples[:1])  # how examples are shown
         # names of the columns of a table; None for other data, in which a token means the same at every position
         self.columns = self.view.columns if isinstance(self.view, Cells) else None
         self.symbols = Symbols(run.codec, self.bridge.states)
+        names = run.about["class_names"]
+        self.classes = [names[k] if k < len(names) else str(k) for k in range(self.bridge.num_classes)]
 
     @property
     def title(self) -> str:
         """The recipe, and the data if they are not the recipe's namesake."""
         name = self.run.recipe.name
         return name if self.source in ("", name) else f"{name}: {self.source}"
+
+    @property
+    def kind(self) -> str:
+        """What the data are, in a few words."""
+        positions, states = self.bridge.num_positions, f" of {self.codec.num_states:,} states"
+        if isinstance(self.view, Images):
+            _, height, width, _ = self.view.pixels.shape
+            codes = f", {positions} codes each" if positions < height * width else ""
+            return f"images of {width} × {height} pixels{codes}"
+        return self.codec.unit.format(positions) + (states if self.columns is None else "")
+
+    @property
+    def sentence(self) -> str:
+        """What the model is."""
+        classes = f" in {len(self.classes)} classes" if self.classes else ""
+        return f"A generative model of {self.source}: {self.kind}{classes}. {self.bridge.corruption.describe()}"
 
     def change(self, name: str) -> Float[np.ndarray, " k"]:
         """How much `alpha` (its logarithm; 0 where it is or was 0) or `log_speeds` have changed in training."""

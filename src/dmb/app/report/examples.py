@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
+import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dmb._core.seeding import seeded
 from dmb.app.report.contents import SHOWN, Block, Contents, OpenRun
 from dmb.app.report.symbols import NAME
-from dmb.data.codecs import Images, Lines
+from dmb.data.codecs import Codec, Columns, Images, Lines
 from dmb.data.codecs.images import pillow, sheet
 from dmb.sampling import State
 
@@ -40,16 +41,17 @@ def trajectories(contents: Contents) -> list[Block]:
 def beside_data(contents: Contents) -> list[Block]:
     """Samples beside examples of the data."""
     codec, view, symbols, blocks = contents.codec, contents.view, contents.symbols, []
-    for title, tokens in (("Validation data", contents.examples), ("Samples", contents.samples)):
+    sheet_size = min(SHEET, len(contents.samples), len(contents.examples))  # at one scale
+    for title, tokens in (("Samples", contents.samples), ("Validation data", contents.examples)):
         few = tokens[:ROWS]
         if isinstance(view, Images):
-            blocks.append(gallery(contents, tokens[:SHEET], title))
+            blocks.append(gallery(contents, tokens[:sheet_size], title))
         elif isinstance(view, Lines):
             # whole, so that symbols which take several tokens come out right; by token if one is a name
             texts = codec.decode(few) if codec.knows(few).all() else map(view.gap.join, symbols.rows(few))
             blocks.append(Block(kind="texts", title=title, body=list(texts)))
         else:
-            header, rows = view.columns, symbols.rows(few)
+            header, rows = view.columns, values(contents, few)
             if len(header) > MOST_COLUMNS:
                 rows = [[name, *cells] for name, cells in zip(header, zip(*rows, strict=True), strict=True)]
                 header = [""] * len(rows[0])
@@ -57,10 +59,39 @@ def beside_data(contents: Contents) -> list[Block]:
     return blocks
 
 
+def by_class(contents: Contents) -> list[Block]:
+    """A few samples of each class, if there are classes."""
+    classes, device = contents.classes[:MOST_COLUMNS], contents.bridge.device
+    if not classes or not isinstance(contents.view, Images):
+        return []
+    each = max(1, min(8, len(contents.samples) // len(classes)))
+    label = torch.arange(len(classes), device=device).repeat_interleave(each)
+    generator = seeded(contents.seed, "report", "classes", device=device)
+    drawn = contents.bridge.sample(len(label), label=label, calls=contents.calls, generator=generator).cpu()
+    stacked = [address(_stack(contents, x)) for x in drawn.split(each)]
+    columns = list(zip(classes, stacked, strict=True))
+    return [Block(kind="pictures", title="Samples of each class", body=columns)]
+
+
+def values(run: OpenRun, tokens: Int[Tensor, "b d"], codec: Codec | None = None) -> list[list[str]]:
+    """Rows of a table as a file has them: values, not bins; symbols, where they are names."""
+    codec = codec or run.codec
+    if not isinstance(codec, Columns) or not codec.knows(tokens).all():
+        return run.symbols.rows(tokens)
+    cells = zip(*codec.cells(tokens), strict=True)
+    return [["missing" if v is None else "(empty)" if v == "" else str(v) for v in row] for row in cells]
+
+
 def gallery(run: OpenRun, tokens: Int[Tensor, "k d"], title: str = "") -> Block:
     """Images on one sheet."""
     drawn = address(sheet(run.symbols.painted(tokens), between=BETWEEN))
     return Block(kind="pictures", title=title, body=[("", drawn)])
+
+
+def _stack(run: OpenRun, tokens: Int[Tensor, "k d"]) -> UInt8[np.ndarray, "h w 3"]:
+    """Images below each other."""
+    strip = np.pad(run.symbols.painted(tokens), ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=BETWEEN)
+    return strip.reshape(-1, *strip.shape[2:])[:-1]
 
 
 def address(image: UInt8[np.ndarray, "h w 3"] | bytes) -> str:
@@ -84,9 +115,7 @@ def path(
     tokens = [x[:PICTURES] for _, x in states]
     note += "" if not names else " Orange: masked." if names == 1 else " Orange: names of groups of states."
     if isinstance(view, Images):
-        pad = ((0, 0), (0, 1), (0, 0), (0, 0))
-        strips = (np.pad(run.symbols.painted(x), pad, constant_values=BETWEEN) for x in tokens)
-        drawn = [address(strip.reshape(-1, *strip.shape[2:])[:-1]) for strip in strips]
+        drawn = [address(_stack(run, x)) for x in tokens]
         return Block(kind="pictures", title=title, note=note, body=list(zip(captions, drawn, strict=True)))
     lines = []
     for x in tokens:

@@ -90,6 +90,23 @@ def over_calls(lines: list[Line], per: str, quantity: str, *, level: float = mat
 
 
 @styled
+def against(
+    data: Values, samples: Values, low: Values, high: Values, quantity: str, *, logarithmic: bool = False
+) -> Figure:
+    """A quantity of samples against the same of the data, a dot each; in grey where chance alone would put it."""
+    figure, axes = _panel()
+    axes.errorbar(data, data, [data - low, high - data], fmt="none", ecolor=GREY, alpha=0.6, linewidth=1.5)
+    axes.plot(data, samples, color=BLUE, linestyle="none", marker="o", markersize=3.5)
+    ends = [min(data.min(), samples.min()), max(data.max(), samples.max())]
+    if logarithmic:
+        ends[0] = min(data[data > 0].min(), samples[samples > 0].min(initial=1.0)) / 2
+        axes.set(xscale="log", yscale="log", ylim=(ends[0], 2 * ends[1]))
+    axes.plot(ends, ends, color=GREY, linewidth=0.8, zorder=0)
+    axes.set(xlabel=f"{quantity} data", ylabel=f"{quantity} samples")
+    return figure
+
+
+@styled
 def survival(t: Values, chance: Float[np.ndarray, "k t"], named: dict[int, str]) -> Figure:
     """The chance that a token is unchanged, one line per state: some of them named, the others grey."""
     figure, axes = _panel()

@@ -12,7 +12,6 @@ from dmb.app.records import Record, read_records, read_tables, validations
 from dmb.app.report.contents import Block, Contents, OpenRun
 from dmb.app.report.examples import address
 from dmb.app.report.figures import BLUE, GREY, Line, as_block, over_calls, over_steps
-from dmb.data.codecs import Images
 
 # headers of tables, and the notes below them
 ROWS = (
@@ -42,7 +41,7 @@ def headline(contents: OpenRun) -> tuple[str, str]:
 
 
 def results(contents: Contents) -> list[Block]:
-    """Every bound with its error; data, model, training, image quality; the tokenizer; settings."""
+    """Every bound with its error; how good reconstructions of images are, where codes are modelled."""
     best = contents.best
     rows = [
         [split + _outdated(contents, b.step), *_row(contents, split, b), f"{b.sequences:,} of {b.of_sequences:,}"]
@@ -55,7 +54,6 @@ def results(contents: Contents) -> list[Block]:
     note += "" if "test" in contents.bounds else " Run “dmb evaluate” for the bound on test data."
     header = ["data", f"bound, bits per {contents.codec.token}", "marginals alone", "saved", "sequences"]
     blocks = [Block(kind="table", body=(header, rows), note=note)] if rows else []
-    blocks.append(Block(kind="facts", body=facts(contents)))
     folder = contents.run.path / "vqvae"
     if (folder / "sheet.png").is_file() and (folder / "summary.json").is_file():
         found = from_json((folder / "summary.json").read_text(encoding="utf-8"))
@@ -67,9 +65,14 @@ def results(contents: Contents) -> list[Block]:
             about += f" For its last {alone:,} steps the decoder alone learned, against a discriminator of patches."
         shown = [("", address((folder / "sheet.png").read_bytes()))]
         blocks.append(Block(kind="pictures", title="Tokenizer", note=about, body=shown))
+    return blocks
+
+
+def settings(contents: Contents) -> list[Block]:
+    """Data, model, training, image quality; and every setting."""
     recipe = contents.run.recipe.public()
-    settings = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
-    return [*blocks, Block(kind="settings", body=settings.items())]
+    found = {"dmb": contents.run.about["version"], "name": recipe.name} | recipe.settings()
+    return [Block(kind="facts", body=facts(contents)), Block(kind="settings", body=found.items())]
 
 
 def compared(runs: list[Contents]) -> Block:
@@ -131,7 +134,8 @@ def curves(contents: Contents) -> list[Block]:
         seen = Line("training batches", values(train, "step"), values(train, "score_bits"), colour=GREY)
         unseen = Line("validation data", step, values(validation, "score_bits"), colour=BLUE)
         drawn = over_steps([seen, unseen], f"score part of the bound, bits per {contents.codec.token}", loss=True)
-        blocks.append(as_block(drawn, "loss", "Training loss", "Where the curves diverge, the model overfits."))
+        note = "Where the curves diverge, the model overfits." if len(validation) > 1 else ""
+        blocks.append(as_block(drawn, "loss", "Training loss", note))
     if found := [each for each in contents.few_calls if math.isfinite(each.bits)]:
         kinds = {each.how: [other for other in found if other.how == each.how] for each in found}
         figures = {
@@ -165,13 +169,11 @@ def _unigram(contents: OpenRun, split: str) -> float:
 
 def facts(contents: OpenRun) -> list[tuple[str, str]]:
     """What was trained on what, for how long; and how good images are, if that was evaluated."""
-    bridge, view, run = contents.bridge, contents.view, contents.run
-    kind, parts = "sequences" if contents.columns is None else "rows of a table", (bridge.network, bridge.corruption)
-    if isinstance(view, Images):
-        kind = f"images of {view.pixels.shape[2]} × {view.pixels.shape[1]} pixels"
+    bridge, run = contents.bridge, contents.run
+    parts = (bridge.network, bridge.corruption)
     sizes = [f"{type(part).__name__} with {sum(p.numel() for p in part.parameters()):,} parameters" for part in parts]
     found = [
-        ("Data", f"{contents.source}: {kind}, {bridge.num_positions:,} tokens, {run.codec.num_states:,} states"),
+        ("Data", f"{contents.source}: {contents.kind}"),
         ("Model", ", ".join(sizes)),
     ]
     if contents.records:

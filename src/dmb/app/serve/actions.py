@@ -75,19 +75,31 @@ class Actions:
     def estimate(self, *values: Any) -> Markup:
         """How long a draw will take."""
         options, _ = self.options(values)
-        seconds = self.playground.seconds(options, self.playground.bridge.num_positions)
+        seconds = self.seconds(*values)
         plain = options.temperature == options.guidance == 1
         same = [each for each in self.playground.few_calls if plain and each.how == options.sampler]
         known = f" What is drawn, {at_calls(same, options.calls)}." if same else ""
         return said(f"A draw takes about {duration(seconds) if seconds >= 1 else 'a second'}.{known}")
 
+    def seconds(self, *values: Any) -> float:
+        """How long a draw will take, by the last one."""
+        return self.playground.seconds(self.options(values)[0], self.playground.bridge.num_positions)
+
     def draw(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """As `_draw`; what was there before goes away if that fails."""
+        try:
+            yield from self._draw(*values)
+        except ValueError:
+            yield said("Nothing was drawn."), Markup(""), *[gr.skip()] * 5
+            raise
+
+    def _draw(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Draw samples, or fill in the blanks if something is given.
 
         It yields a status, the samples, a scene, the slider of the film, its samples, its picture, and a file.
         """
         options, rest = self.options(values)
-        template = self.kind.template(*rest) if rest else None
+        template, codec = self.kind.template(*rest) if rest else None, self.kind.codec_for(*rest)
         if template is not None and (template == -1).all():
             template = None
         given = None if template is None else template >= 0
@@ -101,24 +113,25 @@ class Actions:
                 drawn = time.monotonic()
                 left = (drawn - began) * (1 / moment.share - 1)
                 status = said(f"{moment.share:.0%}, t = {moment.t:.2f}; about {duration(left)} left", moment.share)
-                yield status, html(marked.samples(self.playground, moment.x, given)), *[gr.skip()] * 5
+                yield status, html(marked.samples(self.playground, moment.x, given, codec)), *[gr.skip()] * 5
             else:
                 yield (gr.skip(),) * 7
         assert moment is not None
         took = time.monotonic() - began
-        picture = html(marked.samples(self.playground, moment.x, given))
+        picture = html(marked.samples(self.playground, moment.x, given, codec))
         done = f"{len(moment.x):,} drawn in {took:.1f} s"
         yield said(f"{done}; the film is being made …", 1.0), picture, *[gr.skip()] * 5
         scene: Scene = (film, self.playground.certainty(film, 0), 0)
-        file = self.kind.write(Path(tempfile.mkdtemp(dir=self.folder)), moment.x)
+        file = Path(tempfile.mkdtemp(dir=self.folder)) / f"samples{codec.extension}"  # nothing of a visitor's
+        codec.write(file, moment.x)
         more = len(moment.x) - marked.MOST_SHOWN
         note = f" The file has {more:,} more." if isinstance(self.playground.view, Cells) and more > 0 else ""
         yield (
             said(f"{done}.{note}"), picture, scene,
-            gr.Slider(minimum=1, maximum=max(2, len(film)), value=len(film), interactive=True),
-            gr.Dropdown(choices=list(range(1, film.samples + 1)), value=1, interactive=True),
+            gr.update(minimum=1, maximum=max(2, len(film)), value=len(film), interactive=True),
+            gr.update(choices=[(str(k), k) for k in range(1, film.samples + 1)], value=1, interactive=True),
             html(marked.frame(self.playground, film, len(film) - 1, 0, scene[1], "certainty")),
-            gr.DownloadButton(value=str(file), interactive=True),
+            gr.update(value=str(file), interactive=True),
         )  # fmt: skip
 
     def develop(self, scene: Scene | None, sample: Any, number: Any, colour: Any) -> tuple[Scene | None, Markup]:
@@ -137,6 +150,17 @@ class Actions:
         place = min(whole("frame", number, 1, max(2, len(film))), len(film)) - 1
         chosen: marked.Colour = "order" if colour == "order" else "certainty"
         return html(marked.frame(self.playground, film, place, sample, certainty, chosen))
+
+    def rewound(self, scene: Scene | None, number: Any) -> tuple[Any, Any]:
+        """The slider, at the beginning if the film is at its end, and the clock that moves it."""
+        last = 0 if scene is None else len(scene[0])
+        return 1 if number >= last else number, gr.Timer(active=last > 1)
+
+    def next_frame(self, scene: Scene | None, number: Any, colour: Any) -> tuple[Any, Markup, Any]:
+        """The film one frame on; the clock stops at its end."""
+        last = 0 if scene is None else len(scene[0])
+        number = min(whole("frame", number, 1, max(2, last)) + 1, last)
+        return number, self.frame(scene, number, colour), gr.Timer(active=number < last)
 
     def bound(self, *values: Any) -> Iterator[Markup]:
         """The bound of what is given, better and better."""
@@ -158,15 +182,15 @@ class Actions:
         if estimate.bits != estimate.bits:
             return said("the blanks are filled in …")
         bridge, token = self.playground.bridge, self.playground.codec.token
-        context, error, draws = "", "exact", ""
+        context, error, draws = "", "", ""
         rest = bridge.num_positions - estimate.tokens
         if rest and bridge.lengths is None and not bridge.from_left:
             context = f", given the other {rest:,} as the model filled them in"
         if estimate.stderr:
-            error, draws = f"± {estimate.stderr:.1f}", f" {round(estimate.share * 8) * ROWS} draws of time and noise."
-        text = Markup("<b>{:.1f} {} bits</b> at most for {:,} {}{}: {:.2f} per {}{}.{}").format(
-            estimate.bits, error, estimate.tokens, token, "s" * (estimate.tokens != 1),
-            estimate.bits / estimate.tokens, token, context, draws,
+            error, draws = f" ± {estimate.stderr:.1f}", f" {round(estimate.share * 8) * ROWS} draws of time and noise."
+        text = Markup("<b>{:.1f}{} bits</b> {} for {:,} {}{}: {:.2f} per {}{}.{}").format(
+            estimate.bits, error, "at most" if error else "exactly", estimate.tokens, token,
+            "s" * (estimate.tokens != 1), estimate.bits / estimate.tokens, token, context, draws,
         )  # fmt: skip
         return said(text, None if estimate.share == 1 else estimate.share)
 

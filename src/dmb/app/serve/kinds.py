@@ -2,7 +2,6 @@
 
 import re
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from dmb.app.serve.model import Playground
 from dmb.app.serve.options import MOST_SAMPLES, words
-from dmb.data.codecs import Lines, Records, Text, Tokenizer
+from dmb.data.codecs import Codec, Lines, Records, Text, Tokenizer
 
 _BLANKS = "_□¿§"
 _PER_TOKEN = 16  # characters that a token of a tokenizer may have, on average
@@ -40,11 +39,9 @@ class Kind(ABC):
     def template(self, *values: Any) -> Int[Tensor, " d"]:
         """What is given: tokens, and negative numbers for blanks. A ValueError if a visitor sent what cannot be."""
 
-    def write(self, folder: Path, tokens: Int[Tensor, "k d"]) -> Path:
-        """Samples as a file in the format of the data. Nothing in its name comes from a visitor."""
-        path = folder / f"samples{self.playground.codec.extension}"
-        self.playground.codec.write(path, tokens)
-        return path
+    def codec_for(self, *values: Any) -> Codec:
+        """What turns samples with these things given into data."""
+        return self.playground.codec
 
 
 class TextKind(Kind):

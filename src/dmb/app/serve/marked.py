@@ -1,6 +1,5 @@
 """Samples and films as blocks of a page."""
 
-from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -8,10 +7,10 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from dmb.app.report.contents import Block
-from dmb.app.report.examples import address, alike, gallery
+from dmb.app.report.examples import address, alike, gallery, values
 from dmb.app.report.symbols import NAME
 from dmb.app.serve.model import Certainty, Film, Playground
-from dmb.data.codecs import Cells, Columns, Images
+from dmb.data.codecs import Cells, Codec, Images
 
 MOST_SHOWN = 20  # rows of a table on the page; a file has them all
 EMPTY = "∅"  # stands for padding that is noise
@@ -20,17 +19,16 @@ BLUE, ORANGE = np.array([46, 134, 200]), np.array([217, 102, 43])
 Colour = Literal["certainty", "order"]
 
 
-def samples(playground: Playground, x: Int[Tensor, "k d"], given: Bool[Tensor, " d"] | None = None) -> Block:
-    """Samples; where something was given, what was filled in is marked."""
-    view, codec = playground.view, playground.codec
+def samples(
+    playground: Playground, x: Int[Tensor, "k d"], given: Bool[Tensor, " d"] | None = None, codec: Codec | None = None
+) -> Block:
+    """Samples as `codec` shows them; where something was given, what was filled in is marked."""
+    view, codec = playground.view, codec or playground.codec
     if isinstance(view, Images):
         return gallery(playground, x)
     looks = [""] * x.shape[1] if given is None else ["" if known else "filled" for known in given.tolist()]
     if isinstance(view, Cells):
-        rows = playground.symbols.rows(x[:MOST_SHOWN])
-        if isinstance(codec, Columns) and codec.knows(x).all():  # values as a file has them
-            values = islice(zip(*codec.cells(x), strict=True), MOST_SHOWN)
-            rows = [["missing" if v is None else "(empty)" if v == "" else str(v) for v in row] for row in values]
+        rows = values(playground, x, codec)[:MOST_SHOWN]
         return Block(kind="table", body=(view.columns, [list(zip(row, looks, strict=True)) for row in rows]))
     lines = []
     for row in playground.symbols.rows(x):

@@ -122,15 +122,16 @@ class Playground(OpenRun):
         super().__init__(run, device)
         self.bridge.eval().requires_grad_(False)
         self._per_call, self._per_row = self._measured()
+        self._pace = 1.0  # how long the last draw took, of what those said
 
     # -- drawing ------------------------------------------------------------------------------------------------------
 
     def seconds(self, options: Options, blanks: int) -> float:
-        """About how long so many blanks per sample will take, from the time of one network call at the start."""
+        """About how long so many blanks per sample will take, from the time of a network call in the last draw."""
         guided = 2 if options.label is not None and options.guidance != 1 else 1
         per_sample = self.bridge.network_calls(options.calls, options.sampler, blanks)
         per_call = math.ceil(options.n / AT_ONCE) * self._per_call + options.n * self._per_row  # of all batches
-        return guided * per_sample * per_call
+        return self._pace * guided * per_sample * per_call
 
     def draw(
         self, options: Options, template: Int[Tensor, " d"] | None = None, film: Film | None = None
@@ -157,6 +158,7 @@ class Playground(OpenRun):
         per_batch = self.bridge.network_calls(options.calls, options.sampler, blanks)
         by_calls = options.sampler in self.bridge.step_samplers
         calls = max(options.calls, self.bridge.least_calls) if by_calls else None
+        pace, spent, began = self._pace, 0.0, time.perf_counter()
         finished, generator = list[Tensor](), seeded(options.seed, "samples", device=self.bridge.device)
         for rows in batches:
             states = self.bridge.trajectory(
@@ -166,11 +168,15 @@ class Playground(OpenRun):
                 generator=generator,
             )  # fmt: skip
             for step, state in enumerate(states, 1):
+                spent += time.perf_counter() - began  # without what is done with it, in between
                 if film is not None and not finished:
                     film.add(state)
                 share = (len(finished) + min(1.0, step / (per_batch + 1))) / len(batches)
                 yield Moment(share, state.t, torch.cat([*finished, state.x.cpu()]))
+                began = time.perf_counter()
             finished.append(state.x.cpu())
+        if needed > 0:
+            self._pace = pace * spent / needed
 
     def certainty(self, film: Film, sample: int) -> Certainty | None:
         """How certain the model was at every frame; None for a score head, which has no posterior."""

@@ -1,28 +1,25 @@
 """Tables: values for some columns, the distributions of the others, and rows."""
 
-from itertools import pairwise
 from typing import Any
 
 import gradio as gr
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from markupsafe import Markup
 from torch import Tensor
 
 from dmb.app.report.contents import Block, html
-from dmb.app.report.likeness import Bar
+from dmb.app.report.shares import groups_of, mean_of, names_of
 from dmb.app.serve.kinds import Kind
 from dmb.app.serve.model import Playground
 from dmb.app.serve.options import MOST_ROWS, Options, words
 from dmb.data import Columns
-from dmb.data.columns import Column
-from dmb.data.columns.base import as_numbers
+from dmb.data.columns import Category
 from dmb.tables import TableModel
 
+ANY = "(any)"  # what stands for no value
 # values to choose from; columns with a box each; characters of a value; samples to count values in
 MOST_CHOICES, MOST_COLUMNS, LONGEST, COUNTED = 200, 40, 200, 256
-BARS = 10  # bars of a distribution
 
 
 class TableKind(Kind):
@@ -43,11 +40,11 @@ class TableKind(Kind):
         if len(self.codec.names) > MOST_COLUMNS:
             example = f"{self.codec.names[0]}={self.codec.columns[0].display_name(0)}"
             return [gr.Textbox(label="Known values", info=f"column=value, column=value; such as {example}")]
-        gr.Markdown("Choose or type values for some columns; the others are left to the model.")
+        gr.Markdown("Choose or type values for some columns; empty ones are left to the model.")
         with gr.Row(elem_id="columns"):
             return [
                 gr.Dropdown(
-                    [("(any)", ""), *((choice, choice) for choice in _names(column)[:MOST_CHOICES])], value="",
+                    [(ANY, ""), *((name, name) for name in names_of(column)[:MOST_CHOICES])], value=None,
                     label=name, allow_custom_value=True, min_width=130, scale=1,
                 )
                 for name, column in zip(self.codec.names, self.codec.columns, strict=True)
@@ -55,17 +52,34 @@ class TableKind(Kind):
 
     def template(self, *values: Any) -> Int[Tensor, " d"]:
         d = len(self.codec.names)
-        if d > MOST_COLUMNS:
-            return self.codec.template(words("known values", values[0], LONGEST * d), d)
-        template = torch.full((d,), -1)
-        for place, (name, column, value) in enumerate(zip(self.codec.names, self.codec.columns, values, strict=True)):
-            text = words(f"column {name!r:.40}", value, LONGEST)
-            if text in _names(column):
-                template[place] = _names(column).index(text)
-            elif text:  # what a visitor typed, as a field of CSV
-                field = f"{name}={text}".replace('"', '""')
-                template[place] = self.codec.template(f'"{field}"', d)[place]
+        template = self.codec.template(self._typed(values), d)
+        if d <= MOST_COLUMNS:
+            for place, (column, text) in enumerate(zip(self.codec.columns, self._texts(values), strict=True)):
+                if text in (names := names_of(column)):
+                    template[place] = names.index(text)
         return template
+
+    def codec_for(self, *values: Any) -> Columns:
+        return self.codec.with_given_values(self._typed(values))
+
+    def _texts(self, values: tuple[Any, ...]) -> list[str]:
+        """What was chosen or typed for each column; the beginning of a single choice stands for it."""
+        texts = []
+        for name, column, value in zip(self.codec.names, self.codec.columns, values, strict=True):
+            text = words(f"column {name!r:.40}", value, LONGEST).removeprefix(ANY)  # which one may have typed after
+            if text and isinstance(column, Category) and text not in (names := names_of(column)):
+                meant = [each for each in names if each.lower().startswith(text.lower())]
+                text = meant[0] if len(meant) == 1 else text
+            texts.append(text)
+        return texts
+
+    def _typed(self, values: tuple[Any, ...]) -> str:
+        """All that was typed, as a line of CSV, without what is the name of a state."""
+        if len(self.codec.names) > MOST_COLUMNS:
+            return words("known values", values[0], LONGEST * len(self.codec.names))
+        fields = zip(self.codec.names, self.codec.columns, self._texts(values), strict=True)
+        typed = (f"{name}={text}" for name, column, text in fields if text and text not in names_of(column))
+        return ",".join('"{}"'.format(field.replace('"', '""')) for field in typed)
 
     # -- distributions ------------------------------------------------------------------------------------------------
 
@@ -77,49 +91,16 @@ class TableKind(Kind):
         for place, (name, column) in enumerate(zip(self.codec.names, self.codec.columns, strict=True)):
             if template[place] < 0:
                 usual = self.playground.marginals[place, : len(column)].double().numpy()
-                bars, more = summary(column, p[place], usual)
-                blocks.append(Block(kind="bars", title=name, body=[("", bars)], note=more))
+                bars = groups_of(column, usual).bars(usual, p[place])
+                blocks.append(Block(kind="bars", title=name, body=[("", bars)], note=mean_of(column, p[place])))
         note = f"Data: the training data. Samples: given {given} column{'s' * (given != 1)}, {how}."
         return Markup("<p>{}</p><div class='distributions'>{}</div>").format(note, html(*blocks))
 
     def conditionals(self, template: Int[Tensor, " d"]) -> tuple[list[Float[np.ndarray, " n"]], str]:
         """The distribution of every column given the template, and in words how it was found."""
         if self.model is not None:
-            return self.model.conditionals(template), "by the model"
+            return self.model.shares(template), "by the model: as often as they are drawn"
         *_, last = self.playground.draw(Options(n=COUNTED, most=COUNTED), template)
         columns = zip(last.x.T.numpy(), self.codec.columns, strict=True)
         counts = [np.bincount(x, minlength=len(column))[: len(column)] / COUNTED for x, column in columns]
         return counts, f"counted in {COUNTED} samples"
-
-
-def summary(column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray, " n"]) -> tuple[list[Bar], str]:
-    """A few bars of two distributions, and a note.
-
-    Numbers in many bins are put into equally wide ones; of many other values the likeliest are shown.
-    """
-    if len(column) > BARS and all(isinstance(mean, int | float | None) for mean in column.means()):
-        return _histogram(column, p, usual)
-    states = range(len(column)) if len(column) <= BARS else np.argsort(-p, kind="stable")[:BARS].tolist()
-    note = "" if len(states) == len(column) else f"and {len(column) - len(states):,} other values"
-    names = _names(column)
-    return [Bar(names[state], float(usual[state]), float(p[state])) for state in states], note
-
-
-def _names(column: Column) -> list[str]:
-    """What states are called on the page, where an empty text cannot be seen or chosen."""
-    return [column.display_name(state) or "(empty)" for state in range(len(column))]
-
-
-def _histogram(
-    column: Column, p: Float[np.ndarray, " n"], usual: Float[np.ndarray, " n"], draws: int = 64
-) -> tuple[list[Bar], str]:
-    states = np.repeat(np.arange(len(column)), draws)
-    numbers = as_numbers(column.values(states, np.random.default_rng(0)))  # where in its bin a number lies
-    states, numbers = states[~np.isnan(numbers)], numbers[~np.isnan(numbers)]
-    edges = np.linspace(numbers.min(), numbers.max(), BARS + 1)
-    data, samples = (np.histogram(numbers, edges, weights=each[states] / draws)[0].tolist() for each in (usual, p))
-    labels = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
-    note = f"mean {np.average(numbers, weights=p[states]):.4g}" if p[states].sum() else ""
-    if column.missing is not None:
-        note += f"; missing: {100 * p[column.missing]:.1f} %"
-    return list(map(Bar, labels, data, samples)), note

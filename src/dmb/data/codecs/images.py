@@ -67,7 +67,7 @@ class Grid(Codec):
             write_array(path, examples.astype(np.min_scalar_type(self.num_states - 1)))
         else:
             shades = np.minimum(examples / max(1, self.num_states - 1) * 256, 255).astype(np.uint8)
-            write_pictures(path, suffix, shades, lambda images: pillow().fromarray(sheet(images)).convert("RGBA"))
+            write_pictures(path, suffix, shades, lambda images: _enlarged(images).convert("RGBA"))
 
     def check_path(self, path: Path, name: str = "path") -> str:
         suffix = super().check_path(path, name)

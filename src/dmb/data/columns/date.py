@@ -78,6 +78,14 @@ class Date(Column):
     def values(self, states: np.ndarray, rng: np.random.Generator) -> list[Value]:
         return [self._value(number) for number in self.number.values(states, rng)]
 
+    def axis(self, states: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " k"]:
+        """How long after 1970, in units, a date of each state lies; nan for a missing one."""
+        return self.number.axis(states, rng)
+
+    def at(self, place: float) -> str:
+        """What is written there."""
+        return self._text(round(place))
+
     def means(self) -> list[Value]:
         return [self._value(number) for number in self.number.means()]
 

@@ -1,7 +1,7 @@
 """Columns of numbers: bins that hold about equally many values, and a histogram inside each."""
 
 from collections.abc import Sequence
-from math import log
+from math import log, log10
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,12 @@ class Number(Column):
         weights: number of training values in each cell.
         firsts: the first cell of each bin.
         atoms: values that are states of their own, increasing.
-        step: all values are multiples of it; 0 for real numbers.
+        step: all values are multiples of this power of ten; 0 for real numbers.
         integer: values are whole numbers.
         missing: there are missing values; state 0 stands for them.
         rows: number of training values, where there are no bins; by default, new values are not known there.
+        grid: what all values of bins lie apart, as 25 of masses to the nearest 25: values are drawn on it. Others are
+            known, but have the mass of a new value between them. Default: `step`.
 
     >>> number = Number.of(np.arange(1000), np.ones(1000), bins=4)
     >>> len(number), number.labels[0], number.states([3, 400, 5000, 1.5])
@@ -53,6 +55,7 @@ class Number(Column):
         integer: bool = False,
         missing: bool = False,
         rows: float | None = None,
+        grid: float | None = None,
     ):
         self.edges, self.weights = np.asarray(edges, dtype=float), np.asarray(weights, dtype=float)
         self.firsts, self.atoms = np.asarray(firsts, dtype=np.int64), np.asarray(atoms, dtype=float)
@@ -61,6 +64,7 @@ class Number(Column):
         if not len(self.atoms) and not len(self.weights):
             raise ValueError("a column of numbers must have at least one, got none")
         self.step, self.integer, self._has_missing = step, integer, missing
+        self.grid = grid or step
         self.rows = None if len(self.weights) else rows
         self._cumulative = np.concatenate([[0.0], self.weights.cumsum()])
         self._lasts = np.append(self.firsts[1:], len(self.weights))[: len(self.firsts)]
@@ -69,7 +73,7 @@ class Number(Column):
         self._of_rank = np.argsort(np.concatenate([self.atoms, low]), kind="stable")
         self._rank = np.argsort(self._of_rank) + missing
         least = map(self._text, np.concatenate([self.atoms, low + step / 2])[self._of_rank])
-        greatest = map(self._text, np.concatenate([self.atoms, high - step / 2])[self._of_rank])
+        greatest = map(self._text, np.concatenate([self.atoms, high + step / 2 - self.grid])[self._of_rank])
         spans = (a if a == b else f"{a} to {b}" for a, b in zip(least, greatest, strict=True))
         self.labels = [""] * missing + [*spans]
 
@@ -86,7 +90,7 @@ class Number(Column):
         else:
             values, counts = values[counts > 0], counts[counts > 0]
             heavy = _shared(counts, bins)
-        step = step_of(values)
+        step, grid = step_of(values), None
         if (~heavy).sum() == 1:
             heavy[:] = True
         rest, own = values[~heavy], counts[~heavy]
@@ -95,10 +99,11 @@ class Number(Column):
             count = int(max(1, min(bins - heavy.sum(), own.sum() // _FEWEST)))
             cells = _cuts(own, count * _FINE)
             between = rest[cells] - step / 2 if step else (rest[cells] + rest[cells - 1]) / 2
-            edges = np.concatenate([[rest[0] - step / 2], between, [rest[-1] + step / 2]])
+            grid = step and step * float(np.gcd.reduce(np.round((rest - rest[0]) / step).astype(np.int64)))
+            edges = np.concatenate([[rest[0] - step / 2], between, [rest[-1] - step / 2 + grid]])
             weights = np.add.reduceat(own, np.concatenate([[0], cells]))
             firsts = np.concatenate([[0], _cuts(weights, count)])
-        return cls(edges, weights, firsts, values[heavy], step, integer, missing, rows)
+        return cls(edges, weights, firsts, values[heavy], step, integer, missing, rows, grid)
 
     def states(self, values: Sequence[Value], nearest: bool = False) -> np.ndarray:
         numbers = as_numbers(values)
@@ -134,8 +139,16 @@ class Number(Column):
         gone = states < self._has_missing
         return [None if none else self._typed(v) for none, v in zip(gone.tolist(), numbers.tolist(), strict=True)]
 
+    def axis(self, states: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, " k"]:
+        """Where a value of each state lies; nan for a missing one."""
+        return as_numbers(self.values(states, rng))
+
+    def at(self, place: float) -> str:
+        """What is written there."""
+        return f"{place:.{_DECIMALS}g}"
+
     def means(self) -> list[Value]:
-        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        middles = (self.edges[1:] + self.edges[:-1] + self.step - self.grid) / 2
         means: list[Value] = [self._typed(atom) for atom in self.atoms]
         for cells in map(slice, self.firsts, self._lasts):
             means.append(float(np.average(middles[cells], weights=self.weights[cells])))
@@ -146,7 +159,7 @@ class Number(Column):
         sizes = np.array([0.0 if mean is None else mean for mean in self.means()], dtype=float)
         means = p @ sizes
         if not self.integer or real:
-            return means.tolist()
+            return [round(mean, decimals_of(0.0 if self.integer else self.step)) for mean in means.tolist()]
         if not len(self.weights):
             means = self.atoms[self._closest(means)[0]]
         return [round(mean) for mean in means.tolist()]
@@ -172,6 +185,10 @@ class Number(Column):
         density += np.log1p(-tail * ((bins == 0).astype(float) + (bins == len(self.firsts) - 1)))
         for beyond in (self.edges[0] - number, number - self.edges[-1]):
             density = np.where(beyond > 0, log(tail / scale) - beyond / scale, density)
+        if self.integer and self.grid > self.step:
+            steps, sparse = np.round((number - self.edges[0]) / self.step - 0.5), 1 - self.step / self.grid
+            off = (steps * self.step) % self.grid > self.step / 2
+            density += np.where(off, log(tail * self.step / sparse), log(self.grid * (1 - tail)))
         found[binned] = density  # of whole numbers, one apart, also the mass
         return found
 
@@ -179,7 +196,8 @@ class Number(Column):
         if not len(self.weights):
             return f"{len(self.atoms):,} numbers from {self._text(self.atoms[0])} to {self._text(self.atoms[-1])}"
         what = "whole numbers" if self.integer else "numbers"
-        low, high = (self._text(end) for end in (self.edges[0] + self.step / 2, self.edges[-1] - self.step / 2))
+        ends = self.edges[[0, -1]] + np.array([self.step / 2, self.step / 2 - self.grid])
+        low, high = map(self._text, ends)
         alone = f"{len(self.atoms):,} {'value' if len(self.atoms) == 1 else 'values'} that many rows share"
         shared = f" and {alone}" if len(self.atoms) else ""
         return f"{what} from {low} to {high}, in {len(self.firsts):,} bins{shared}"
@@ -188,7 +206,7 @@ class Number(Column):
         return {
             "edges": self.edges.tolist(), "weights": self.weights.tolist(), "firsts": self.firsts.tolist(),
             "atoms": self.atoms.tolist(), "step": self.step, "integer": self.integer, "missing": self._has_missing,
-        } | ({} if self.rows is None else {"rows": self.rows})  # fmt: skip
+        } | {k: v for k, v in {"rows": self.rows, "grid": self.grid}.items() if v not in (None, self.step)}  # fmt: skip
 
     def _log_near_atoms(self, numbers: np.ndarray) -> np.ndarray:
         """`log p(number | its state)` where there are no bins: most of the mass is on the atom itself."""
@@ -226,12 +244,12 @@ class Number(Column):
         return (low >= self.edges[cells]) & (high <= self.edges[cells + 1])
 
     def _rounded(self, numbers: np.ndarray) -> np.ndarray:
-        """The middle of the step that each number lies in."""
+        """The value of the grid that each number lies at, or above."""
         if not self.step:
             return numbers
-        last = round((self.edges[-1] - self.edges[0]) / self.step) - 1
-        steps = np.clip(np.floor((numbers - self.edges[0]) / self.step), 0, last)
-        return self.edges[0] + (steps + 0.5) * self.step
+        last = round((self.edges[-1] - self.edges[0]) / self.grid) - 1
+        places = np.clip(np.floor((numbers - self.edges[0]) / self.grid), 0, last)
+        return self.edges[0] + self.step / 2 + places * self.grid
 
     def _typed(self, number: float) -> Value:
         if self.integer:
@@ -253,6 +271,11 @@ def step_of(values: np.ndarray) -> float:
         if largest < 1e15 / 10**decimals and (values == np.round(values, decimals)).all():
             return float(f"1e-{decimals}")
     return 0.0
+
+
+def decimals_of(step: float) -> int:
+    """To how many places a mean of numbers with this step is told: theirs, or all of a float."""
+    return 15 if not step else max(0, -round(log10(step)))
 
 
 def _shared(counts: np.ndarray, bins: int) -> np.ndarray:
