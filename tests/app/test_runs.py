@@ -3,6 +3,7 @@ import io
 import json
 import shutil
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -204,6 +205,22 @@ def test_a_line_tells_where_what_how_fast_and_how_long_to_go(finished):
         f"cycle 0  step      4/4  validation       bound {bound.bits_per_token:.4f} ± {bound.stderr:.4f} bits per token"
         + best,
     ]
+
+
+def test_tensorboard_has_pictures_of_images_and_training_beside_validation(finished, tmp_path):
+    run, _, reports = finished
+    images = dmb.data.digits()
+    logged = SimpleNamespace(scalars=[], pictures=[])
+    board = SimpleNamespace(
+        add_scalar=lambda tag, value, step: logged.scalars.append(tag),
+        add_image=lambda tag, pixels, step, dataformats: logged.pictures.append(pixels),
+        flush=lambda: None,
+    )
+    shown = Run(tmp_path, run.recipe, images.codec, {})
+    shown._logged, shown._tensorboard = True, board
+    shown.log(dataclasses.replace(reports[-1], sample=images.train[torch.arange(1)]))
+    assert {"bits/validation", "score_bits/validation"} <= set(logged.scalars)
+    assert logged.pictures[0].shape[2] in (1, 3)
 
 
 def test_a_count_that_takes_long_is_shown_where_nobody_watches_too(monkeypatch):

@@ -38,7 +38,9 @@ from dmb.app.recipes import LOCAL, DataChoice, Recipe, command_line, recipe as f
 from dmb.app.records import EVALUATION, METRICS, Record, best, read_evaluations, read_metrics, rewind
 from dmb.bridges import Bridge
 from dmb.data import Codec, DataSet, Text
+from dmb.data.codecs import Images
 from dmb.data.codecs.base import shortened
+from dmb.data.codecs.images import sheet
 from dmb.data.loading import is_name
 from dmb.data.reading import as_value_error
 from dmb.orders import best_shares
@@ -232,8 +234,10 @@ class Run:
         if board is not None:
             for name, value in record.items():
                 if isinstance(value, float):
-                    board.add_scalar(f"{report.phase}/{name}", value, report.step)
-            if report.sample is not None:
+                    board.add_scalar(f"{name}/{report.phase}", value, report.step)  # a group for each figure
+            if report.sample is not None and isinstance(view := self.codec.view(report.sample), Images):
+                board.add_image("sample", sheet(view.pixels), report.step, dataformats="HWC")
+            elif report.sample is not None:
                 board.add_text("sample", f"```\n{report.shown(self.codec)}\n```", report.step)
             board.flush()
         if report.sample is not None:

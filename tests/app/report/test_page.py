@@ -263,7 +263,7 @@ def test_text_reads_as_it_is_whatever_its_symbols(runs):
     blocks = re.findall(r"<pre>\n(.*?)</pre>", source, re.DOTALL)
     shown = ["".join(Page(f"<p>{block}</p>").data) for block in blocks]
     examples = run.codec.decode(run.summary()["examples"])[:10]
-    assert shown[: len(examples)] == examples
+    assert shown[-len(examples) :] == examples
     assert "<b>a" not in source
 
 
@@ -375,7 +375,9 @@ def test_missing_numbers_are_dashes_and_sections_without_any_are_left_out(copy, 
     spoiled = {"test": {name: bad if isinstance(value, float) else value for name, value in result.items()}}
     (run.path / "evaluation.json").write_text(json.dumps({} if damage == "empty" else spoiled))
     page = Page(page_of(run))
-    assert [name for name in page.ids if name in SECTIONS] == ["samples", "likeness", "forward", "settings"]
+    assert [name for name in page.ids if name in SECTIONS] == [
+        name for name in SECTIONS if name not in ("curves", *(["results"] if damage == "empty" else []))
+    ]
     assert "No bound has been computed yet" in page.text()
     assert "nan" not in page.text().lower()
 

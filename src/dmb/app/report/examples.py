@@ -41,7 +41,7 @@ def trajectories(contents: Contents) -> list[Block]:
 def beside_data(contents: Contents) -> list[Block]:
     """Samples beside examples of the data."""
     codec, view, symbols, blocks = contents.codec, contents.view, contents.symbols, []
-    sheet_size = min(SHEET, len(contents.samples), len(contents.examples))  # at one scale
+    sheet_size = min(SHEET, len(contents.samples))  # of both, at one scale
     for title, tokens in (("Samples", contents.samples), ("Validation data", contents.examples)):
         few = tokens[:ROWS]
         if isinstance(view, Images):
