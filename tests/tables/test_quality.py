@@ -50,6 +50,13 @@ def test_columns_and_pairs_are_as_alike_as_statistics_say():
     assert found.pairs == pytest.approx(np.mean(pairs))
 
 
+def test_a_column_that_lacks_other_shares_of_its_values_is_as_unlike():
+    def lacking(count):
+        return {"x": [None] * count + [1.0] * (100 - count)}
+
+    assert quality(lacking(30), lacking(10), lacking(10)).shapes == pytest.approx(0.8)
+
+
 def test_the_error_of_how_well_rows_are_told_apart_is_that_of_a_mean_over_folds(monkeypatch):
     folds = [0.5, 0.55, 0.71, 0.6, 0.58]
     answers = iter(folds)

@@ -1,7 +1,7 @@
 """What both models share: labels, lengths, templates, sampling, files, and what training asks of a model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -340,10 +340,11 @@ class Bridge(Pretrained, ABC):
         generator: torch.Generator | None = None,
     ) -> Int[Tensor, "b d"]:
         """Draw sequences, or fill in the blanks of a template: the last state of `trajectory`, with its options."""
-        *_, last = self.trajectory(
-            count, calls=calls, sampler=sampler, grid=grid, label=label, guidance=guidance, temperature=temperature,
-            top_p=top_p, template=template, legal=legal, generator=generator,
-        )  # fmt: skip
+        with self._evaluating():
+            *_, last = self.trajectory(
+                count, calls=calls, sampler=sampler, grid=grid, label=label, guidance=guidance, temperature=temperature,
+                top_p=top_p, template=template, legal=legal, generator=generator,
+            )  # fmt: skip
         return last.x
 
     @checks.known_options
@@ -430,8 +431,9 @@ class Bridge(Pretrained, ABC):
         """The states of `trajectory`; `kept` has the tokens of the template, for one row or for each."""
 
     def _states(self, states: Iterator[State]) -> Iterator[State]:
+        modules = list(self.modules())
         while True:
-            with self._evaluating():  # between two states the caller may use the model
+            with self._evaluating(modules):  # between two states the caller may use the model
                 state = next(states, None)
             if state is None:
                 return
@@ -450,10 +452,11 @@ class Bridge(Pretrained, ABC):
         """The law of where each of a few chains goes in the last of its steps."""
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Switch off dropout in the block, then restore the mode of every module."""
-        training = [module for module in self.modules() if module.training]
-        self.eval()
+    def _evaluating(self, modules: Iterable[nn.Module] | None = None) -> Iterator[None]:
+        """Switch off dropout in the block, then restore the mode of every module; to find them all takes a while."""
+        training = [module for module in modules or self.modules() if module.training]
+        if training:
+            self.eval()
         try:
             yield
         finally:

@@ -58,26 +58,23 @@ class OrderedNetwork(Network):
 
 
 Kept = tuple[Tensor, Tensor, Tensor, int]
-"""Keys and values of a block in a cache, the slots of new ones, and the number of slots in use."""
+"""Keys and values of a block in a cache, where in all its rows new ones go, and the number of slots in use."""
 
 
 def _with_kept(
-    key: Float[Tensor, "b k q h"], value: Float[Tensor, "b k q h"], kept: Kept | None
-) -> tuple[Float[Tensor, "b k s h"], Float[Tensor, "b k s h"]]:
+    key: Float[Tensor, "b q k h"], value: Float[Tensor, "b q k h"], kept: Kept
+) -> tuple[Float[Tensor, "b s k h"], Float[Tensor, "b s k h"]]:
     """New keys and values after those of earlier tokens, beside which they are kept."""
-    if kept is None:
-        return key, value
-    keys, values, slot, reach = kept
-    slots = slot[:, None, :, None].expand_as(key)
-    keys.scatter_(2, slots, key.to(keys))
-    values.scatter_(2, slots, value.to(values))
-    return keys[:, :, :reach], values[:, :, :reach]
+    keys, values, slots, reach = kept
+    keys.flatten(0, 2).index_copy_(0, slots, key.flatten(0, 2).to(keys))
+    values.flatten(0, 2).index_copy_(0, slots, value.flatten(0, 2).to(values))
+    return keys[:, :, :reach].transpose(1, 2), values[:, :, :reach].transpose(1, 2)
 
 
 class OrderedBlock(Block):
     """A block whose keys and values come from the contents alone, plus one learned value that every position sees.
 
-    The key of that value is 0, so that its weight does not depend on the position.
+    The key of that value is 0, so that its weight does not depend on the position. A cache has both in its first slot.
     """
 
     def __init__(self, width: int, heads: int, conditioning: int, dropout: float):
@@ -87,23 +84,23 @@ class OrderedBlock(Block):
     def attend(
         self,
         x: Float[Tensor, "b q w"],
-        rotary: Float[Tensor, "2 c 1 q h"],
+        rotary: Float[Tensor, "2 c q 1 h"],
         bias: Float[Tensor, "b 1 q s"],
         contents: int,
         asking: int,
         kept: Kept | None,
     ) -> Float[Tensor, "b a w"]:
         """From the last `asking` vectors to the first `contents` of them, and to those whose keys were kept."""
-        batch, total, width = x.shape
-        weight, first = self.qkv.weight, total - asking
-        query = rotate(self.by_head(F.linear(x[:, first:], weight[:width])), rotary[..., first:, :])
-        key, value = map(self.by_head, F.linear(x[:, :contents], weight[width:]).chunk(2, dim=-1))
-        key = rotate(key, rotary[..., :contents, :])
-        key, value = _with_kept(key, value, kept)
-        always = self.by_head(self.always.expand(batch, 1, -1))
-        key, value = F.pad(key, (0, 0, 1, 0)), torch.cat([always, value], dim=2)
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[:, :, first:])
-        return self.project(mixed.transpose(1, 2).flatten(2))
+        width, first = x.shape[2], x.shape[1] - asking
+        query = rotate(self.in_heads(F.linear(x[:, first:], self.qkv.weight[:width])), rotary[:, :, first:])
+        key, value = self.in_heads(F.linear(x[:, :contents], self.qkv.weight[width:])).chunk(2, dim=2)
+        key = rotate(key, rotary[:, :, :contents])
+        if kept is None:
+            always = self.in_heads(self.always.expand(len(x), 1, -1))
+            key, value = F.pad(key, (0, 0, 0, 0, 1, 0)), torch.cat([always, value], dim=1)
+        else:
+            key, value = _with_kept(key, value, kept)
+        return self.mixed(query, key, value, attn_mask=bias[:, :, first:])
 
 
 class OrderedTransformerBase(TransformerBase, OrderedNetwork):
@@ -144,6 +141,7 @@ class OrderedTransformerBase(TransformerBase, OrderedNetwork):
         if min(beside, default=1) < 1:
             raise ValueError(f"beside must be distances of at least 1, got {list(beside)}")
         self._options = {**(self._options or {}), "beside": list(beside)}
+        self._farthest = max(beside, default=0)
         offsets = torch.tensor([sign * distance for distance in beside for sign in self.signs], dtype=torch.long)
         self.register_buffer("offsets", offsets, persistent=False)
         self._add_neighbours()
@@ -174,23 +172,24 @@ class OrderedTransformerBase(TransformerBase, OrderedNetwork):
 
     def _around(self, values: Int[Tensor, "b d"], at: Int[Tensor, "c m"]) -> Int[Tensor, "b m o"]:
         """The values beside each position of `at`; beyond both ends, the number of the mask."""
-        places = at[..., None] + self.offsets
-        inside = (places >= 0) & (places < self.num_positions)
-        rows = torch.arange(len(values), device=values.device)[:, None, None]
-        return torch.where(inside, values[rows, places.clamp(0, self.num_positions - 1)], self.num_states - 1)
+        padded = F.pad(values, (self._farthest, self._farthest), value=self.num_states - 1)
+        places = at[..., None] + (self.offsets + self._farthest)
+        return padded.gather(1, places.flatten(1).expand(len(values), -1)).unflatten(1, places.shape[1:])
 
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
         self.label = LabelEmbedding(self.num_classes, conditioning, label_dropout if self.num_classes else 0.0)
 
-    def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b c"]:
-        """The vector that all layers receive: the class, or that there is none."""
+    def condition(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "#b c"]:
+        """The vector that all layers receive: the class, or that there is none; one for all rows without classes."""
         if not self.num_classes:
             check_unlabelled(label)
-        return F.silu(self.label(label, batch))
+        return F.silu(self.label(label, batch if self.num_classes else 1))
 
     def cache(self, batch: int, slots: int) -> "KVCache | None":
         sharded = hasattr(self.tokens.weight, "full_tensor")  # and put together for `forward` only: nothing can be kept
-        return None if sharded else KVCache(self, batch, slots)
+        always = [block.always for block in self.blocks if isinstance(block, OrderedBlock)]
+        # one slot more: for what everyone sees, or for the mask that a causal network begins with
+        return None if sharded else KVCache(self, batch, slots + 1, always)
 
     @abstractmethod
     def read_on(
@@ -247,9 +246,10 @@ class OrderedTransformer(OrderedTransformerBase):
         turn = self.default_turns(x_t) if turn is None else turn
         at = torch.arange(self.num_positions, device=x_t.device)[None]
         earlier = turn[:, None] < turn[:, :, None]
-        seen = torch.cat([earlier | (at == at.T), earlier], dim=1)
+        seen = F.pad(torch.cat([earlier | (at == at.T), earlier], dim=1), (1, 0), value=True)
         beside = self._beside(x_t, turn, at.expand(len(x_t), -1))
-        return self._streams(x_t, at, at, beside, beside, label, seen, [None] * len(self.blocks))
+        twice, beside = torch.cat([at, at], dim=1), torch.cat([beside, beside], dim=1)
+        return self._streams(x_t, twice, beside, label, seen, [None] * len(self.blocks))
 
     def read_on(
         self,
@@ -263,8 +263,8 @@ class OrderedTransformer(OrderedTransformerBase):
     ) -> Float[Tensor, "b m n"]:
         contents, kept = cache.take(turn.gather(1, at), filled)
         seen = torch.cat([contents, cache.seen(turn.gather(1, query_positions))], dim=1)
-        beside = self._beside(x_t, turn, at), self._beside(x_t, turn, query_positions)
-        return self._streams(x_t.gather(1, at), at, query_positions, *beside, label, seen, kept)
+        both = torch.cat([at, query_positions], dim=1)
+        return self._streams(x_t.gather(1, at), both, self._beside(x_t, turn, both), label, seen, kept)
 
     def _beside(
         self, x_t: Int[Tensor, "b d"], turn: Int[Tensor, "b d"], at: Int[Tensor, "b m"]
@@ -276,27 +276,25 @@ class OrderedTransformer(OrderedTransformerBase):
     def _streams(
         self,
         x: Int[Tensor, "b k"],
-        at: Int[Tensor, "c k"],
-        query_positions: Int[Tensor, "c m"],
-        beside_contents: Int[Tensor, "b k o"],
-        beside_queries: Int[Tensor, "b m o"],
+        at: Int[Tensor, "c q"],
+        beside: Int[Tensor, "b q o"],
         label: Int[Tensor, " b"] | None,
         seen: Bool[Tensor, "b q s"],
         kept: list[Any],
     ) -> Float[Tensor, "b m n"]:
-        """Contents of the tokens `x`, and queries, through all blocks; `seen` is what each of them sees."""
-        condition = self.condition(label, len(x))
-        hidden = self.tokens.weight[-1].expand(len(x), query_positions.shape[1], -1)
-        contents = self._start(self.tokens(x), at, beside_contents, self.content_neighbours)
-        queries = self._start(hidden, query_positions, beside_queries, self.neighbours)
+        """Contents of the tokens `x`, and queries after them, through all blocks; `seen` is what each of them sees."""
+        condition, (batch, read), total = self.condition(label, len(x)), x.shape, at.shape[1]
+        hidden = self.tokens.weight[-1].expand(batch, total - read, -1)
+        contents = self._start(self.tokens(x), at[:, :read], beside[:, :read], self.content_neighbours)
+        queries = self._start(hidden, at[:, read:], beside[:, read:], self.neighbours)
         both = torch.cat([contents, queries], dim=1)
-        angles = self.rotary[:, torch.cat([at, query_positions], dim=1)][:, :, None]
-        bias = torch.where(F.pad(seen, (1, 0), value=True), both.new_zeros(()), -torch.inf)[:, None]
+        angles = self.rotary[:, at][:, :, :, None]
+        bias = torch.where(seen, both.new_zeros(()), -torch.inf)[:, None]
         for block, slots in zip(self.blocks, kept, strict=True):
             # no block comes after the last, and so no one asks for the contents that it would make
-            asking = query_positions.shape[1] if block is self.blocks[-1] else both.shape[1]
-            both = block(both, condition, angles, bias, x.shape[1], asking, slots)
-        return self.last(both[:, both.shape[1] - query_positions.shape[1] :], condition)
+            asking = total - read if block is self.blocks[-1] else total
+            both = block(both, condition, angles, bias, read, asking, slots)
+        return self.last(both[:, both.shape[1] - (total - read) :], condition)
 
 
 class KVCache:
@@ -306,18 +304,22 @@ class KVCache:
         network: which computes them.
         batch: number of rows.
         slots: number of tokens of a row at most.
+        always: a value in each block that everyone sees, as a token before all turns, with a key of 0; or nothing.
     """
 
     reach: int
     """The number of slots in use: that of the row with most tokens, or more."""
 
-    def __init__(self, network: OrderedTransformerBase, batch: int, slots: int):
+    def __init__(self, network: OrderedTransformerBase, batch: int, slots: int, always: Sequence[Tensor] = ()):
         weight, heads = network.tokens.weight, network.heads
         shape = (batch, heads, slots + 1, weight.shape[1] // heads)
-        self.reach, self._network, self._slots = 0, network, slots
-        self._count = torch.zeros(batch, 1, dtype=torch.long, device=weight.device)
-        self._turn = torch.zeros(batch, slots + 1, dtype=torch.long, device=weight.device)
+        self.reach, self._network, self._slots = min(1, len(always)), network, slots
+        self._count = torch.full((batch, 1), self.reach, device=weight.device)
+        self._turn = torch.full((batch, slots + 1), -1, device=weight.device)
+        self._first = (slots + 1) * torch.arange(batch * heads, device=weight.device).view(batch, 1, heads)
         self._blocks = [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in network.blocks]
+        for value, (_, kept) in zip(always, self._blocks, strict=False):
+            kept[:, :, 0] = value.detach().unflatten(0, (heads, -1))
 
     def outputs_at(
         self,
@@ -338,7 +340,8 @@ class KVCache:
             query_positions: the positions to answer for.
             label: as for `OrderedNetwork.forward`.
         """
-        return self._network.read_on(self, x_t, turn, at, filled, query_positions, label)
+        with torch.inference_mode():  # less to do for each operation than without gradients
+            return self._network.read_on(self, x_t, turn, at, filled, query_positions, label)
 
     def forget(self, count: Int[Tensor, "b 1"]) -> None:
         """Give the slots of the last tokens of each row, so many of them, to those that come next."""
@@ -358,7 +361,8 @@ class KVCache:
         self._count = self._count + filled.sum(-1, keepdim=True)
         self.reach = min(self.reach + filled.shape[1], self._slots)
         itself = slot[:, :, None] == torch.arange(self.reach, device=slot.device)
-        return self.seen(turn) | itself, [(*each, slot, self.reach) for each in self._blocks]
+        slots = (self._first + slot[:, :, None]).flatten()
+        return self.seen(turn) | itself, [(*each, slots, self.reach) for each in self._blocks]
 
 
 class CausalBlock(Block):
@@ -367,15 +371,14 @@ class CausalBlock(Block):
     def attend(
         self,
         x: Float[Tensor, "b q w"],
-        rotary: Float[Tensor, "2 *c q h"],
+        rotary: Float[Tensor, "2 c q 1 h"],
         seen: Bool[Tensor, "b 1 q s"] | None = None,
         kept: Kept | None = None,
     ) -> Float[Tensor, "b q w"]:
-        query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
-        key, value = _with_kept(rotate(key, rotary), value, kept)
-        query, causal = rotate(query, rotary), seen is None
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, is_causal=causal)
-        return self.project(mixed.transpose(1, 2).flatten(2))
+        query, key, value = self.turned(x, rotary)
+        if kept is not None:
+            key, value = _with_kept(key, value, kept)
+        return self.mixed(query, key, value, attn_mask=seen, is_causal=seen is None)
 
 
 class CausalTransformer(OrderedTransformerBase):
@@ -409,9 +412,6 @@ class CausalTransformer(OrderedTransformerBase):
         x = F.pad(x_t[:, :-1], (1, 0), value=self.num_states - 1)
         return self._stream(x, at, self._around(x_t, at), label)
 
-    def cache(self, batch: int, slots: int) -> KVCache | None:
-        return super().cache(batch, slots + 1)  # the mask that the first position is predicted from
-
     def read_on(
         self,
         cache: KVCache,
@@ -444,7 +444,7 @@ class CausalTransformer(OrderedTransformerBase):
     ) -> Float[Tensor, "b k n"]:
         """Outputs at positions `at`, from the token `x` before each, those beside it, and what this token sees."""
         condition, x = self.condition(label, len(x)), self._start(self.tokens(x), at, beside, self.neighbours)
-        rotary, seen = self.rotary[:, at][:, :, None], None if seen is None else seen[:, None]
+        rotary, seen = self.rotary[:, at][:, :, :, None], None if seen is None else seen[:, None]
         for number, block in enumerate(self.blocks):
             x = block(x, condition, rotary, seen, None if kept is None else kept[number])
         return self.last(x, condition)

@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.modulation = zeroed(nn.Linear(conditioning, 6 * width))
 
     def forward(
-        self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "b c"], *context: Any
+        self, x: Float[Tensor, "b d w"], condition: Float[Tensor, "#b c"], *context: Any
     ) -> Float[Tensor, "b a w"]:
         """`context` is what `attend` needs besides `x`."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(condition)[:, None].chunk(6, dim=-1)
@@ -45,13 +45,27 @@ class Block(nn.Module):
         It may return the last positions only.
         """
         [rotary] = context
-        query, key, value = map(self.by_head, self.qkv(x).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(rotate(query, rotary), rotate(key, rotary), value)
-        return self.project(mixed.transpose(1, 2).flatten(2))
+        return self.mixed(*self.turned(x, rotary[:, :, None]))
 
-    def by_head(self, x: Float[Tensor, "b d w"]) -> Float[Tensor, "b k d h"]:
-        """Features divided among the heads."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+    def turned(self, x: Float[Tensor, "b d w"], rotary: Float[Tensor, "2 *c d 1 h"]) -> list[Float[Tensor, "b d k h"]]:
+        """Queries, keys and values, the first two turned by the angles of their position."""
+        each = self.in_heads(self.qkv(x))
+        return [*rotate(each[:, :, : 2 * self.heads], rotary).chunk(2, dim=2), each[:, :, 2 * self.heads :]]
+
+    def in_heads(self, x: Float[Tensor, "b d w"]) -> Float[Tensor, "b d k h"]:
+        """Features divided among the heads; if they are queries, keys and values, among those of each."""
+        return x.unflatten(-1, (-1, self.project.in_features // self.heads))
+
+    def mixed(
+        self,
+        query: Float[Tensor, "b a k h"],
+        key: Float[Tensor, "b s k h"],
+        value: Float[Tensor, "b s k h"],
+        **options: Any,
+    ) -> Float[Tensor, "b a w"]:
+        """What each query takes from the values."""
+        query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+        return self.project(F.scaled_dot_product_attention(query, key, value, **options).transpose(1, 2).flatten(2))
 
 
 class TransformerBase(Network):
@@ -115,7 +129,7 @@ class TransformerBase(Network):
     def add_conditioning(self, width: int, conditioning: int, label_dropout: float) -> None:
         """Make the layers that tell all others about time, label and given positions."""
 
-    def last(self, x: Float[Tensor, "b m w"], condition: Float[Tensor, "b c"]) -> Float[Tensor, "b m n"]:
+    def last(self, x: Float[Tensor, "b m w"], condition: Float[Tensor, "#b c"]) -> Float[Tensor, "b m n"]:
         """What comes out of the last block as one number per state."""
         shift, scale = self.modulation(condition)[:, None].chunk(2, dim=-1)
         return self.output(self.norm(x) * (1 + scale) + shift)
@@ -155,15 +169,18 @@ class Transformer(TransformerBase):
         return self.last(x, condition)
 
 
-def rotary_angles(num_positions: int, head_width: int) -> Float[Tensor, "2 d h"]:
-    """Cosines and sines of position × frequency, frequencies falling geometrically from 1 to 1e-4."""
+def rotary_angles(num_positions: int, head_width: int) -> Float[Tensor, "2 d w"]:
+    """Cosines and sines of position × frequency, frequencies falling geometrically from 1 to 1e-4.
+
+    Of each feature, and of the one half-way along that it is turned with: the sine of the first is negative.
+    """
     frequencies = 1e4 ** -(torch.arange(0, head_width, 2) / head_width)
-    angles = torch.arange(num_positions)[:, None] * frequencies
-    return torch.stack([angles.cos(), angles.sin()])
+    angles = torch.arange(num_positions)[:, None] * frequencies.repeat(2)
+    sign = torch.tensor([-1.0, 1.0]).repeat_interleave(len(frequencies))
+    return torch.stack([angles.cos(), sign * angles.sin()])
 
 
-def rotate(x: Float[Tensor, "b k d w"], rotary: Float[Tensor, "2 *r d h"]) -> Float[Tensor, "b k d w"]:
+def rotate(x: Float[Tensor, "*b w"], rotary: Float[Tensor, "2 *r w"]) -> Float[Tensor, "*b w"]:
     """Turn pairs of features by the angles of their position."""
     cos, sin = rotary.to(x.dtype)
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
+    return torch.addcmul(x * cos, torch.cat(x.chunk(2, dim=-1)[::-1], dim=-1), sin)
