@@ -104,10 +104,10 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("L", (2, 2)).save("one.png")
     np.save("x.npy", np.arange(40).reshape(20, 2) % 3)
-    Path("x.csv.zst").write_bytes(b"\x28\xb5")
+    Path("x.csv.tgz").write_bytes(b"\x1f\x8b")
     for source, options, message in [
         ("one.png", {}, "one.png is a single image: give the folder that holds it"),
-        ("x.csv.zst", {}, "x.csv.zst is compressed: unpack it first"),
+        ("x.csv.tgz", {}, "x.csv.tgz is compressed: unpack it first"),
         ("", {}, "source must be the name of a data set or a path, got an empty string"),
         ("x" * 5000, {}, "no data set or file called 'xxx"),
         ("x\0y", {}, r"no data set or file called 'x\\x00y'"),

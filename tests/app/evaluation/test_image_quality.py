@@ -315,7 +315,6 @@ def text(folder):
             {"split": "train", "images": 321},
             "images must be at most 320, the size of the train split of images, got 321",
         ),
-        (None, {}, "images must be at most 40, the size of the test split of images, got 10000"),
         (None, {"images": 1}, "images must be at least 2 for FID, got 1"),
         (None, {"images": 40, "score": True}, "images must be at least 100 for the Inception Score, got 40"),
         (None, {"split": "tests"}, "split must be one of train, validation, test, got 'tests'"),
@@ -417,7 +416,7 @@ def test_a_result_of_images_leaves_bounds_and_other_splits_as_they_are(run, caps
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "images must be at most 40, the size of the test split of images, got 10000"),
+        ("--images 41", "images must be at most 40, the size of the test split of images, got 41"),
         ("--images 0", "images must be at least 2 for FID, got 0"),
         ("--images 40 --calls 0", "calls must be at least 1, got 0"),
         ("--images 40 --guidance 2", "guidance .*"),

@@ -172,7 +172,7 @@ def test_a_query_starts_from_its_neighbours_along_every_axis_and_columns_have_no
         "heads": 2,
         "blocks": 1,
     }
-    for data, distances in ((dmb.data.digits(), [1, 8]), (dmb.data.markov(), [1]), (dmb.data.table(file), [])):
+    for data, distances in ((dmb.data.digits(), [1, 8]), (dmb.data.markov(), [1, 2, 3]), (dmb.data.table(file), [])):
         network = recipes.recipe("sequences").changed(**ordered, write_order="learned").build(data).network
         assert network.config()["beside"] == distances
 
@@ -215,9 +215,11 @@ def test_a_table_is_trained_for_as_long_as_its_size_needs(rows, columns, steps, 
 
 
 def test_a_file_that_is_no_table_is_reported_when_it_is_read(tmp_path):
-    for name, content in {"broken.parquet": b"PAR1", "empty.csv": b""}.items():
-        (tmp_path / name).write_bytes(content)
-        assert recipe_for(str(tmp_path / name)) == recipes.recipe("table")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    assert recipe_for(str(tmp_path / "broken.parquet")) == recipes.recipe("table")
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(ValueError, match=r"empty.csv is empty"):
+        recipe_for(str(tmp_path / "empty.csv"))
 
 
 @pytest.mark.parametrize(
