@@ -168,8 +168,13 @@ def test_models_with_one_vector_for_all_given_states_can_be_loaded(kind, tmp_pat
     ("name", "make", "settings"),
     [
         ("array", pictures, {"score_steps": 450, "evaluate_every": 450}),
-        # streams begin with what is far from the end of the text, which takes longer to learn
-        ("text", language, {"score_steps": 200, "evaluate_every": 200, "batch_size": 128, "write_order": "learned"}),
+        # a learned order seldom begins with what it has learned to write last, and so knows less of what follows from it
+        (
+            "text",
+            language,
+            {"score_steps": 200, "evaluate_every": 200, "batch_size": 128, "write_order": "random"}
+            | {"matrix_objective": "prior"},
+        ),
         (
             "sequences",
             pictures,

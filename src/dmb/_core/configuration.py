@@ -1,6 +1,7 @@
 """JSON into objects, without unpickling: classes that describe themselves, and dataclasses whose types are checked."""
 
 import inspect
+import json
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MOST = 1 << 63  # the first whole number that tensors cannot hold
 _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
+
+
+def from_json(text: str | bytes, **options: Any) -> Any:
+    """What JSON says; a ValueError if it is none, or nested too deeply. Options are those of `json.loads`."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 class Configurable:

@@ -163,14 +163,6 @@ def lock(descriptor: int, *, wait: bool = True) -> bool:
     return True
 
 
-def from_json(text: str | bytes, **options: Any) -> Any:
-    """What JSON says; a ValueError if it is none, or nested too deeply. Options are those of `json.loads`."""
-    try:
-        return json.loads(text, **options)
-    except RecursionError as error:
-        raise ValueError(str(error)) from error
-
-
 def to_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON: numbers that are not finite, which JSON cannot express, become null.
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dmb._core import checks
-from dmb._core.configuration import Configurable
-from dmb._core.files import from_json, read_tensors, write_json, write_tensors
+from dmb._core.configuration import Configurable, from_json
+from dmb._core.files import read_tensors, write_json, write_tensors
 
 if TYPE_CHECKING:  # a tenth of the time that torch takes to import
     from huggingface_hub import ModelHubMixin

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dmb._core.configuration import check_types, conforms
-from dmb._core.files import from_json, read_sizes, written_whole
+from dmb._core.configuration import check_types, conforms, from_json
+from dmb._core.files import read_sizes, written_whole
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality
 from dmb.data.reading import as_value_error

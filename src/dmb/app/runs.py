@@ -27,8 +27,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dmb._core import checks
-from dmb._core.configuration import Configurable, conforms
-from dmb._core.files import append_line, from_json, read_tensors, to_json, write_json, write_tensors
+from dmb._core.configuration import Configurable, conforms, from_json
+from dmb._core.files import append_line, read_tensors, to_json, write_json, write_tensors
 from dmb._core.pretrained import WEIGHTS
 from dmb._core.seeding import seeded
 from dmb.app.evaluation import ImageQuality, Likelihood, RecordQuality, SamplerBound, TableQuality, token_costs

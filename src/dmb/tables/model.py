@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from dmb._core import checks
-from dmb._core.configuration import Configurable
-from dmb._core.files import from_json, write_json
+from dmb._core.configuration import Configurable, from_json
+from dmb._core.files import write_json
 from dmb._core.seeding import seeded
 from dmb.bridges import Bridge, MarkovBridge, OrderedBridge
 from dmb.data import Columns, DataSet, frames

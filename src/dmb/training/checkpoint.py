@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dmb._core.configuration import under
-from dmb._core.files import from_json, read_tensors, remove_orphans, write_tensors
+from dmb._core.configuration import from_json, under
+from dmb._core.files import read_tensors, remove_orphans, write_tensors
 
 FORMAT = 2
 _NAME = re.compile(r"step_(\d{9,18})\.safetensors", re.ASCII)

@@ -7,8 +7,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from dmb import data
-from dmb._core.configuration import typed
-from dmb._core.files import append_line, from_json, to_json, write_json
+from dmb._core.configuration import from_json, typed
+from dmb._core.files import append_line, to_json, write_json
 from dmb.app.cli.parsing import OnDevice, parsed
 from dmb.app.cli.settings import from_anywhere
 from dmb.app.display import Display, counting, notes, of_first_process, say

@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from dmb._core.configuration import typed
-from dmb._core.files import from_json, read_sizes, write_json
+from dmb._core.configuration import from_json, typed
+from dmb._core.files import read_sizes, write_json
 from dmb._core.pretrained import WEIGHTS
 from dmb.app.compare.rows import ROWS, Row
 from dmb.app.evaluation import Likelihood, SamplerBound

@@ -21,7 +21,8 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from dmb._core.files import from_json, write_array, write_json
+from dmb._core.configuration import from_json
+from dmb._core.files import write_array, write_json
 from dmb.app.images.autoencoder import VQVAE
 from dmb.data import Codec, DataSet, Grid, ImageCodec, Picture, Rows
 from dmb.data.codecs.base import filled

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from dmb import tables
-from dmb._core.files import from_json
+from dmb._core.configuration import from_json
 from dmb.app.recipes import settings
 from dmb.app.recipes.base import Recipe, as_flags, public
 from dmb.data.reading import arrays, as_value_error

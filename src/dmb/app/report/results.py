@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dmb._core.files import from_json
+from dmb._core.configuration import from_json
 from dmb.app.display import duration
 from dmb.app.evaluation import Likelihood, RecordQuality, TableQuality
 from dmb.app.records import Record, read_records, read_tables, validations

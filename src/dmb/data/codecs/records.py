@@ -11,7 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dmb._core import checks
-from dmb._core.files import from_json, written_whole
+from dmb._core.configuration import from_json
+from dmb._core.files import written_whole
 from dmb.data.codecs.base import Codec, shortened
 from dmb.data.codecs.text import Characters
 from dmb.data.lengths import BLANK
