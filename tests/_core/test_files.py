@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from dmb._core.configuration import from_json
 from dmb._core.files import (
     append_line,
-    from_json,
     read_sizes,
     read_tensors,
     remove_orphans,
